@@ -31,15 +31,8 @@ from hpcbench.reduce.results_file import FILE_NAME, FORMAT, open_results
 from hpcbench.report.answer_lines import topic_results_in
 from hpcbench.report.summary import write_reports
 from hpcbench.texts import say, to_json
+from hpcbench.trace import container
 from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
-from hpcbench.trace.container import (
-    SEAL,
-    is_suite,
-    new_container,
-    open_container,
-    verify,
-    whole_file,
-)
 from hpcbench.trace.journal import Frame, Kind, pack_frame, scan
 from hpcbench.trace.schema import SCHEMA_VERSION as TRACE_VERSION
 from hpcbench.trace.sealed import FORMAT as TRACE_FORMAT
@@ -73,14 +66,14 @@ def copy_sealed(path: Path, target: Path, file_format: str, texts: Texts) -> Non
     """Write a sealed file's copy with other texts, sealed again; its numbers are the same bytes.
 
     ``path`` was verified. Raises UnreadableTrace, FileError."""
-    with open_container(path) as file, new_container(
+    with container.open_container(path) as file, container.new_container(
             target, file_format, int(file.attrs["schema_version"])) as new:
         _copy_attributes(file, new, texts)
         file.visititems(lambda name, item: _copy(name, item, new, texts))
 
 
 def _copy(name: str, item: h5py.Group | h5py.Dataset, new: h5py.File, texts: Texts) -> None:
-    if name == SEAL:
+    if name == container.SEAL:
         _copy_attributes(item, new[name])
     elif isinstance(item, h5py.Group):
         _copy_attributes(item, new.require_group(name))
@@ -111,7 +104,7 @@ def copy_journal(path: Path, target: Path, texts: Texts) -> int:
 
     Those are left out: their content is unknown. Raises FileError."""
     damaged = 0
-    with whole_file(target) as beside, beside.open("wb") as stream:
+    with container.whole_file(target) as beside, beside.open("wb") as stream:
         for item in scan(path.read_bytes()):
             if isinstance(item, Frame):
                 rows = np.frombuffer(item.rows, dtype="<i8")
@@ -130,7 +123,7 @@ def copy_text(path: Path, target: Path, texts: Texts) -> None:
     else:
         text = other_lines(text, texts)
     written = text.encode("utf-8", "surrogateescape")
-    with whole_file(target) as beside:
+    with container.whole_file(target) as beside:
         beside.write_bytes(gzip.compress(written, mtime=0) if path.suffix == ".gz" else written)
 
 
@@ -307,7 +300,7 @@ def names_in(
 
 def _files_of(run: Path, target: Path) -> list[Path]:
     """Return the files of a run. Raises UsageError or FileError where that cannot be copied."""
-    if is_suite(run):
+    if container.is_suite(run):
         raise UsageError(f"{run}: is the folder of a suite; give the folder of one of its members")
     if not run.is_dir():
         raise FileError(f"{run}: no such folder; give the one that `hpcbench run` made")
@@ -327,9 +320,9 @@ def _unread(path: Path) -> str:
         return "a link"
     try:
         if path.name == FILE_NAME:
-            verify(path, FORMAT, RESULTS_VERSION)
+            container.verify(path, FORMAT, RESULTS_VERSION)
         elif path.suffix == ".h5":
-            verify(path, TRACE_FORMAT, TRACE_VERSION)
+            container.verify(path, TRACE_FORMAT, TRACE_VERSION)
     except TraceError as error:
         if path.name == FILE_NAME:
             raise
@@ -340,7 +333,7 @@ def _unread(path: Path) -> str:
 
 def _collect(path: Path, collected: _Found) -> None:
     if path.suffix == ".h5":
-        with open_container(path) as file:
+        with container.open_container(path) as file:
             for key, value in file.attrs.items():
                 collected.value(value, key)
             file.visititems(lambda name, item: _collect_part(name, item, collected))

@@ -9,7 +9,7 @@ _COMMANDS, _DIALECTS, _ANSWERS = (
 
 COMMANDS = (
     CommandSpec("anonymize", f"{_COMMANDS}.export:anonymize"),
-    CommandSpec("record", f"{_COMMANDS}.traffic:record"),
+    CommandSpec("record", f"{_COMMANDS}.imports:record"),
     CommandSpec("export", f"{_COMMANDS}.export:export"),
     CommandSpec("import", f"{_COMMANDS}.imports:import_"),
     CommandSpec("lint", f"{_COMMANDS}.imports:lint"),

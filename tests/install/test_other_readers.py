@@ -16,7 +16,7 @@ import pytest
 
 from golden import RESULTS
 from hpcbench.interop.formats.export.cases import ExportedRun, ExportRequest, exported_run
-from hpcbench.interop.formats.export.histories import as_otava
+from hpcbench.interop.formats.export.tables import as_otava
 from hpcbench.interop.formats.export.write import export_files
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results

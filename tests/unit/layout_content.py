@@ -18,7 +18,7 @@ ORDINARY: Mapping[str, str] = {
 NAMES = (*(name for name in rooms() if name not in ORDINARY), "comm", "train")
 SPELLED: Mapping[str, str] = {
     **dict.fromkeys((
-        "hpcbench/interop/compat/ds_bench.py: 'collective'",
+        "hpcbench/interop/compat/from_command.py: 'collective'",
         "hpcbench/interop/compat/options.py: 'collective'",
         "hpcbench/interop/compat/osu.py: 'collective'"),
         "translates options of another program into a block of ours"),
@@ -34,9 +34,9 @@ SPELLED: Mapping[str, str] = {
     "hpcbench/interop/offers.py: 'training'": "a section of files of the Candle suite",
     "hpcbench/interop/formats/export/cases.py: 'collective'":
         "a column of results, and a label of NCCL Inspector: the collective's name",
-    "hpcbench/interop/formats/imported_collectives.py: 'collective'":
+    "hpcbench/interop/formats/imported.py: 'collective'":
         "rows of other programs are cases of that kind",
-    "hpcbench/interop/formats/imported_products.py: 'primitive'":
+    "hpcbench/interop/formats/imported.py: 'primitive'":
         "rows of DDLB are cases of that kind",
     "hpcbench/report/summary.py: 'collective'": "a column of summary.csv: the collective's name",
 }

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from hpcbench.cli import app
 from hpcbench.config.schema import keys_of
-from hpcbench.interop.compat.ds_bench import OPERATIONS
+from hpcbench.interop.compat.from_command import OPERATIONS
 from hpcbench.interop.compat.osu import OPTIONS
 from hpcbench.interop.dialects.candle import CandleFile
 from hpcbench.interop.dialects.ddlb import DdlbFile

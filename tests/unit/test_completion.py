@@ -17,7 +17,7 @@ from hpcbench.answers.topics import topics
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands import flags as completion
 from hpcbench.config.axes import MODES, REQUIRABLE
-from hpcbench.interop.formats.export.tuner_tables import DIALECTS
+from hpcbench.interop.formats.export.cost_tables import DIALECTS
 from hpcbench.kinds.registry import catalogue
 from hpcbench.registry import TopicSpec, offered
 from launcher import ROOT

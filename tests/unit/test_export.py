@@ -34,9 +34,9 @@ from hpcbench.interop.formats.export.cases import (
     exported_run,
     plain_number,
 )
-from hpcbench.interop.formats.export.histories import as_otava
 from hpcbench.interop.formats.export.nccl_tests import as_json, as_text
 from hpcbench.interop.formats.export.prometheus import as_prometheus, size_range
+from hpcbench.interop.formats.export.tables import as_otava
 from hpcbench.interop.formats.export.timeline import as_perfetto
 from hpcbench.interop.formats.export.write import FORMATS, export_files
 from hpcbench.interop.formats.imported import import_files

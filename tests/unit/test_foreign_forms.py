@@ -18,10 +18,9 @@ from foreign_tables import fit
 from hpcbench.errors import FileError
 from hpcbench.interop.formats.implied_ranks import most_likely
 from hpcbench.interop.formats.lint import contradicting, lint
-from hpcbench.interop.formats.printed import Printed, printed
 from hpcbench.interop.formats.reading.detect import tables_of
 from hpcbench.interop.formats.reading.source import Unread
-from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm
+from hpcbench.interop.formats.tables import CommRow, CommTable, Printed, PrintedForm, printed
 
 FORMS_A_SEED = 50
 Values = tuple[float, ...]

@@ -16,7 +16,8 @@ import foreign_tables as written
 from bad_input_process import hpcbench
 from hpcbench.answers.compare import INCONCLUSIVE, compare_sides
 from hpcbench.errors import FileError, UsageError
-from hpcbench.interop.formats import imported_collectives, imported_rows
+from hpcbench.interop.formats import imported as imported_files
+from hpcbench.interop.formats import imported_rows
 from hpcbench.interop.formats.imported import import_files
 from hpcbench.interop.formats.imported_rows import UserFacts
 from hpcbench.reduce.results import OPERATION_FOLD, PRINTED_FOLD, CaseResult, Results
@@ -136,7 +137,7 @@ def test_more_operations_or_rows_than_fit_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = log(tmp_path / "a.log", records(0, dict.fromkeys(range(9), 10)))
-    monkeypatch.setattr(imported_collectives, "MOST_OPERATIONS", 8)
+    monkeypatch.setattr(imported_files, "MOST_OPERATIONS", 8)
     with pytest.raises(FileError, match="a.log:9: more than"):
         imported(tmp_path, path, dtype="bf16")
     monkeypatch.setattr(imported_rows, "MOST_CASES", 7)

@@ -61,7 +61,7 @@ PRINTED = {
         "answers/learned_limits.py", "answers/winners.py", "fleet/history/runs.py",
         "answers/topics.py", "interop/answers/causes.py", "interop/answers/what_if.py",
         "operations/traffic.py", "commands/results.py",
-        "interop/formats/export/tuner_tables.py"), NAME),
+        "interop/formats/export/cost_tables.py"), NAME),
     "cli.py": "examples of --help, which tests/unit/test_command_flags.py parses",
     "trace/journal.py": "tests/mpi/test_storage.py and test_mpi_backend.py reduce such a folder",
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",

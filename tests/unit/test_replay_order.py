@@ -14,12 +14,14 @@ import pytest
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.replay.derive import ENDS, ReplayDeriver, recorded_s
-from hpcbench.kinds.replay.plan.planner import Replay, ReplayPlanner, memory_bytes
-from hpcbench.kinds.replay.plan.sequence import (
+from hpcbench.kinds.replay.plan import (
     CallSequence,
+    Replay,
+    ReplayPlanner,
     Request,
     buffer_elements,
     divisions_of,
+    memory_bytes,
     most_in_flight,
     sequence_of,
     unequal_order,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.errors import ConfigError
-from hpcbench.interop.formats.printed import Printed, printed
+from hpcbench.interop.formats.tables import Printed, printed
 from hpcbench.launch.template_process import process_state
 from hpcbench.launch.worker_process import text_of
 from hpcbench.measurement.environment import machine, recorded_variables

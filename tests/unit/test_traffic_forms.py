@@ -18,7 +18,7 @@ from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError, FileError
 from hpcbench.interop.traffic.calls import dtype_of, item_bytes
 from hpcbench.interop.traffic.imported import import_traffic
-from hpcbench.kinds.replay.plan.sequence import Request, sequence_of
+from hpcbench.kinds.replay.plan import Request, sequence_of
 from hpcbench.operations.traffic import TrafficRecord, read_traffic, traffic_text
 from hpcbench.profiling.flight import current_collective, joined
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hpcbench.errors import FileError, UsageError
-from hpcbench.interop.commands.traffic import profiled_steps
+from hpcbench.interop.commands.imports import profiled_steps
 from hpcbench.interop.traffic.imported import import_traffic
 from hpcbench.interop.traffic.recording import (
     STARTUP,

@@ -22,7 +22,7 @@ from hpcbench.cli import app
 from hpcbench.config.axes import UNCHECKED
 from hpcbench.errors import UsageError
 from hpcbench.interop.answers.tuner import TunedChoice, TunerTable, spans, tuner_table
-from hpcbench.interop.formats.export.tuner_tables import DIALECTS, _written
+from hpcbench.interop.formats.export.cost_tables import DIALECTS, _written
 from hpcbench.plan.case import Case
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Results

@@ -35,14 +35,7 @@ from hpcbench.interop.answers.isolated_calls import (
     span_of,
     span_text,
 )
-from hpcbench.interop.dialects.traffic import (
-    FEWEST_CALLS,
-    MESSAGES,
-    SMALL,
-    UNEVEN,
-    form_of,
-    left_out,
-)
+from hpcbench.interop.dialects import traffic
 from hpcbench.operations.traffic import Signature, TrafficRecord, form_id
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import IsolatedCall, IsolatedForm
@@ -205,24 +198,25 @@ def _cause(
     shape = (call.form.ranks, call.form.stride) if isinstance(call, IsolatedCall) else (
         len(ranks), 1)
     alone = None if samples is None else _alone(item, ranks, shape, samples)
-    if alone is None or min(matched, alone.transfer_s.size) < FEWEST_CALLS:
-        return replace(recorded, missing=f"fewer than {FEWEST_CALLS} calls to compare")
+    if alone is None or min(matched, alone.transfer_s.size) < traffic.FEWEST_CALLS:
+        return replace(recorded, missing=f"fewer than {traffic.FEWEST_CALLS} calls to compare")
     return judged(recorded, calls, alone)
 
 
 def _unmeasured(record: TrafficRecord, index: int) -> str:
     """Return how to measure a signature, or that it cannot be replayed."""
     signature = record.signatures[index]
-    why = left_out(record, signature)
-    if not why or (why == UNEVEN and signature.count >= FEWEST_CALLS):
+    why = traffic.left_out(record, signature)
+    if not why or (why == traffic.UNEVEN and signature.count >= traffic.FEWEST_CALLS):
         return "not measured: hpcbench run traffic.json"
-    return "cannot be replayed" if why not in (UNEVEN, MESSAGES, SMALL) else (
+    return "cannot be replayed" if why not in (traffic.UNEVEN, traffic.MESSAGES,
+                                               traffic.SMALL) else (
         f"not measured: key signature {index} of a replay")
 
 
 def _measured_as(record: TrafficRecord, one: Signature) -> IsolatedCall | str:
     """Return the key of a signature in `_Isolated`."""
-    form = form_of(record, one)
+    form = traffic.form_of(record, one)
     return form_id(record, one) if form is None else IsolatedCall(
         replace(form, stride=form.stride or 1), one.bytes)
 

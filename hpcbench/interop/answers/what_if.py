@@ -14,20 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.answers.answer import (
-    CANNOT_TELL,
-    CLEAR,
-    NONE,
-    Answer,
-    Proof,
-    Run,
-    Topic,
-    TopicOptions,
-    cannot_tell,
-    interval_text,
-    plain_table,
-    range_of,
-)
+from hpcbench.answers import answer
 from hpcbench.answers.compare import NEAR, SMALLEST
 from hpcbench.errors import UsageError
 from hpcbench.interop.answers.causes import call_name, causes
@@ -117,10 +104,10 @@ class WhatIf:
     untimed: int
     env: Env
     alternatives: tuple[Alternative, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[answer.Answer, ...]
 
 
-def what_if(runs: Sequence[Run], options: TopicOptions) -> WhatIf:
+def what_if(runs: Sequence[answer.Run], options: answer.TopicOptions) -> WhatIf:
     record = options.traffic
     assert record is not None  # the topic is for those who give one
     here = of_most_nodes(runs)
@@ -179,7 +166,8 @@ def _balanced(job: RecordedJob) -> Iterator[Made]:
         yield made, ratio if is_exact or ratio is None else ratio._replace(is_proof=False)
 
 
-def _nodes(job: RecordedJob, runs: Sequence[Run], here: Sequence[Run]) -> Iterator[Made]:
+def _nodes(job: RecordedJob, runs: Sequence[answer.Run],
+           here: Sequence[answer.Run]) -> Iterator[Made]:
     """Yield the record on fewer nodes, for each set of them that was measured."""
     nodes, ranks = set(here[0].results.run.nodes), here[0].results.run.world_size
     fewer = grouped((tuple(sorted(nodes - set(run.results.run.nodes))), run) for run in runs
@@ -252,7 +240,8 @@ def verdict_of(ratio: Ratio, family: int = 1) -> str:
     return SLOWER if ratio.interval.value >= 1 + SMALLEST and low > 1 + NEAR else UNDECIDED
 
 
-def _without_lateness(job: RecordedJob, here: Sequence[Run], options: TopicOptions) -> Alternative:
+def _without_lateness(job: RecordedJob, here: Sequence[answer.Run],
+                      options: answer.TopicOptions) -> Alternative:
     """Return the record without the arrivals of its `causes`, with independent errors."""
     alternative = Alternative("no delays", LATENESS)
     of_signature = {cause.signature: cause.arrival for cause in causes(here, options).forms
@@ -271,34 +260,35 @@ def _without_lateness(job: RecordedJob, here: Sequence[Run], options: TopicOptio
                    verdict=PREDICTED if is_gain else UNDECIDED)
 
 
-def _answers(job: RecordedJob, alternatives: Sequence[Alternative]) -> Iterator[Answer]:
+def _answers(job: RecordedJob, alternatives: Sequence[Alternative]) -> Iterator[answer.Answer]:
     lateness, *others = alternatives
     if not job.time_s:
-        yield cannot_tell("what if", "the record has no durations, and none of its calls is "
-                          "measured: hpcbench run traffic.json")
+        yield answer.cannot_tell("what if", "the record has no durations, and none of its calls is "
+                                 "measured: hpcbench run traffic.json")
         return
     gains = [one for one in others if one.is_gain]
     for one in sorted(gains, key=lambda one: one.verdict != REAL)[:1]:
         proof = f", {one.pairs} pairs" if one.verdict == REAL else (
             "; prove it: --prove FILE" if _provable([one]) else "")
-        yield Answer(CLEAR, f"gain {one.verdict}: {_less(one)}{proof}", (_step(one),))
+        yield answer.Answer(answer.CLEAR, f"gain {one.verdict}: {_less(one)}{proof}", (_step(one),))
     if lateness.is_gain:
-        yield Answer(CLEAR, f"delays: {_less(lateness)}", (_step(lateness),))
+        yield answer.Answer(answer.CLEAR, f"delays: {_less(lateness)}", (_step(lateness),))
     if not gains:
         yield _no_gain([one for one in others if one.change])
 
 
-def _no_gain(measured: Sequence[Alternative]) -> Answer:
+def _no_gain(measured: Sequence[Alternative]) -> answer.Answer:
     none = f"gain: none of {plural(len(measured), 'alternative')} is"
     if not measured:
-        return cannot_tell("gain", "no alternative is measured; give backend or env of the sweep "
-                           "several values (hpcbench gen-config --from)")
+        return answer.cannot_tell("gain",
+                                  "no alternative is measured; give backend or env of the sweep "
+                                  "several values (hpcbench gen-config --from)")
     if all(one.verdict == SLOWER for one in measured):
-        return Answer(NONE, f"{none} faster")
+        return answer.Answer(answer.NONE, f"{none} faster")
     has_pairs = max(one.pairs for one in measured) >= PROOF_PASSES
     remedy = ("use more passes" if has_pairs or not _provable(measured)
               else "--prove FILE measures the best in pairs")
-    return Answer(CANNOT_TELL, f"{none} clearly faster", remedy=remedy)
+    return answer.Answer(answer.CANNOT_TELL, f"{none} clearly faster", remedy=remedy)
 
 
 def _less(alternative: Alternative) -> str:
@@ -306,7 +296,7 @@ def _less(alternative: Alternative) -> str:
     less = alternative.change.map(lambda share: -share)
     covered = alternative.covered
     measured = "" if covered > ALL else f", {100 * covered:.0f} % of it measured"
-    return (f"{alternative.name}: {interval_text(less, percent=True)} less communication "
+    return (f"{alternative.name}: {answer.interval_text(less, percent=True)} less communication "
             f"time{measured}")
 
 
@@ -322,7 +312,7 @@ def _tables(result: WhatIf) -> Iterator[Table]:
         return
     env = " ".join(f"{name}={value}" for name, value in result.env)
     present = f", present: {env}" if env else ""
-    table = plain_table(
+    table = answer.plain_table(
         "recorded communication of the mean rank, "
         f"{format_seconds(result.time_s)}{span_text(result.span_s)}{present}", (
             Column("alternative", "alternative"),
@@ -338,7 +328,7 @@ def _tables(result: WhatIf) -> Iterator[Table]:
                    "measured share of the time of the calls that change"),
             Column("verdict", "gain"), Column("missing", "missing", optional=True)),
         (Row((one.name, one.time_s, one.change.value if one.change else None,
-              range_of(one.change),
+              answer.range_of(one.change),
               None if one.exposed is None else Range(*sorted((one.exposed, 0.0))),
               one.pairs or None, one.covered, one.verdict, one.missing or None))
          for one in result.alternatives))
@@ -353,7 +343,7 @@ def _provable(found: Iterable[Alternative]) -> list[tuple[float, Alternative]]:
             if one.what in (SETTING, BALANCE) and one.change and one.verdict != SLOWER]
 
 
-def proof_of(record: TrafficRecord, result: WhatIf) -> Proof:
+def proof_of(record: TrafficRecord, result: WhatIf) -> answer.Proof:
     """Return the sweep of the best alternative that a sweep can measure.
 
     Raises UsageError if none is measured that may be faster."""
@@ -367,7 +357,7 @@ def proof_of(record: TrafficRecord, result: WhatIf) -> Proof:
         calls = [replace(one, splits_in=None, splits_out=None, bytes=size)
                  for one in calls for size in even_sizes(one)]
     blocks = sweep_of(replace(record, signatures=tuple(calls)))["benchmarks"]
-    return Proof(TOPIC.name, best.name, {
+    return answer.Proof(TOPIC.name, best.name, {
         "name": "prove", "measure": {"passes": PROOF_PASSES, "iterations": PROOF_CALLS},
         "benchmarks": [
             block for one in blocks for block in _in_pairs(one, best, result.env)]},
@@ -388,5 +378,5 @@ def _variables(env: Env) -> dict[str, Any]:
     return {"env": {name: [value] for name, value in env}} if env else {}
 
 
-TOPIC = Topic("what-if", "what recorded communication would take otherwise", what_if, _tables,
-              lambda _: (), proof=proof_of)
+TOPIC = answer.Topic("what-if", "what recorded communication would take otherwise", what_if,
+                     _tables, lambda _: (), proof=proof_of)

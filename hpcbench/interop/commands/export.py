@@ -8,15 +8,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from hpcbench.commands import flags
 from hpcbench.commands import flags as completion
-from hpcbench.commands.flags import (
-    CASES,
-    FILES,
-    QuietOption,
-    VerboseOption,
-    free_target,
-    verbosity_of,
-)
 from hpcbench.errors import FileError, UsageError
 from hpcbench.measurement.process import rare_collection
 from hpcbench.texts import say, say_all
@@ -29,22 +22,22 @@ def export(
     target_format: Annotated[str, typer.Option(
         "--to", metavar="FORMAT", autocompletion=completion.named_in(
             "hpcbench.interop.formats.export.write", "FORMATS"),
-        rich_help_panel=FILES, help="One of the formats above.")],
+        rich_help_panel=flags.FILES, help="One of the formats above.")],
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", rich_help_panel=FILES, callback=completion.dash_prints,
-        help="File to write; default: standard output.")] = None,
+        "-o", "--output", metavar="FILE", rich_help_panel=flags.FILES,
+        callback=completion.dash_prints, help="File to write; default: standard output.")] = None,
     force: Annotated[bool, typer.Option(
-        "--force", rich_help_panel=FILES, help="Replace an existing file.")] = False,
+        "--force", rich_help_panel=flags.FILES, help="Replace an existing file.")] = False,
     only: Annotated[Optional[list[str]], typer.Option(
-        "--only", metavar="TEXT", rich_help_panel=CASES,
+        "--only", metavar="TEXT", rich_help_panel=flags.CASES,
         help="Only cases matching this text or pattern; repeatable.")] = None,
     metrics: Annotated[Optional[list[str]], typer.Option(
-        "--metric", metavar="NAME", rich_help_panel=CASES,
+        "--metric", metavar="NAME", rich_help_panel=flags.CASES,
         help="Only this metric: time, busbw, samples_per_s, ...; repeatable.")] = None,
     samples: Annotated[int, typer.Option(
-        "--samples", min=1, metavar="N", rich_help_panel=CASES,
+        "--samples", min=1, metavar="N", rich_help_panel=flags.CASES,
         help="perfetto: longest samples of each case; default: 20.")] = 20,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Write results in a format of another program.
 
@@ -64,9 +57,9 @@ def export(
     )
     from hpcbench.reduce.results_file import each_once
 
-    verbosity = verbosity_of(verbose, quiet)
+    verbosity = flags.verbosity_of(verbose, quiet)
     chosen = chosen_export(target_format, len(each_once(files)))
-    target = free_target(output, force=force) if output is not None else None
+    target = flags.free_target(output, force=force) if output is not None else None
     if target is None and chosen.is_binary and sys.stdout.isatty():
         raise UsageError(f"--to {target_format}: is binary; give -o FILE")
     verbosity.details([f"reads {path.absolute()}" for path in files])
@@ -84,11 +77,11 @@ def export(
 
 
 def write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool) -> None:
-    from hpcbench.interop.formats.export.tuner_tables import dialect_of, tuner_file
+    from hpcbench.interop.formats.export.cost_tables import dialect_of, tuner_file
     from hpcbench.interop.formats.export.write import write_target
 
     dialect_of(to)
-    target = free_target(output, force=force) if output is not None else None
+    target = flags.free_target(output, force=force) if output is not None else None
     exported, lines = tuner_file(runs, to, target)
     for line in lines:
         say(f"hpcbench: {line}", sys.stderr)
@@ -110,7 +103,7 @@ def anonymize(
     mapping: Annotated[Optional[Path], typer.Option(
         "--mapping", metavar="FILE", callback=completion.in_folder,
         help="Write the names and their replacements here; keep it private.")] = None,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Copy a run without names of hosts, users, paths and jobs.
 
@@ -127,7 +120,7 @@ def anonymize(
         raise UsageError(f"{mapping}: is inside {output}, which is for others; write it elsewhere")
     if mapping is not None and mapping.exists():
         raise FileError(f"{mapping}: is there already; give --mapping another file")
-    verbosity = verbosity_of(verbose, quiet)
+    verbosity = flags.verbosity_of(verbose, quiet)
     with verbosity.stage("anonymous copy"):
         replacements, left_out = copy_run(run, output, hide or ())
     if mapping is not None:

@@ -13,24 +13,7 @@ from types import MappingProxyType
 
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import UsageError
-from hpcbench.interop.compat.launchers import (
-    ALLOCATIONS,
-    DEEPSPEED,
-    LAUNCHERS,
-    MPI,
-    PPR,
-    SLURM,
-    TORCHRUN,
-    Launcher,
-    Role,
-)
-from hpcbench.interop.compat.shell import (
-    SETTING,
-    SimpleCommand,
-    in_shell,
-    needs_shell,
-    simple_commands,
-)
+from hpcbench.interop.compat import launchers, shell
 from hpcbench.records import dataclass
 from hpcbench.units import shortened
 
@@ -72,15 +55,15 @@ class CommandLaunch:
     no effect."""
 
     name: str = ""
-    launcher: Launcher | None = None
+    launcher: launchers.Launcher | None = None
     kept: list[str] = field(default_factory=list)
     of_ranks: list[str] = field(default_factory=list)
     wrappers: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
-    counts: dict[Role, set[int]] = field(default_factory=dict)
-    reserved: dict[Role, set[int]] = field(default_factory=dict)
+    counts: dict[launchers.Role, set[int]] = field(default_factory=dict)
+    reserved: dict[launchers.Role, set[int]] = field(default_factory=dict)
     hosts: list[str] = field(default_factory=list)
 
     @property
@@ -93,12 +76,13 @@ class CommandLaunch:
                                  f"{' and '.join(map(str, sorted(numbers)))}; give it once")
         own, around = ({role: min(numbers) for role, numbers in given.items()}
                        for given in (self.counts, self.reserved))
-        if self.launcher is SLURM and around and Role.RANKS not in own:
-            both = own.keys() & around.keys() or (own and Role.RANKS in around)
-            return None if both else _number_of(SLURM, {**around, **own}, ())
-        if self.launcher is MPI and not own and {Role.RANKS, Role.OF_NODE} & around.keys():
-            return _number_of(SLURM, around, ())
-        if Role.RANKS not in own and self._counts_late():
+        if self.launcher is launchers.SLURM and around and launchers.Role.RANKS not in own:
+            both = own.keys() & around.keys() or (own and launchers.Role.RANKS in around)
+            return None if both else _number_of(launchers.SLURM, {**around, **own}, ())
+        if self.launcher is launchers.MPI and not own and {launchers.Role.RANKS,
+                                                           launchers.Role.OF_NODE} & around.keys():
+            return _number_of(launchers.SLURM, around, ())
+        if launchers.Role.RANKS not in own and self._counts_late():
             return None
         return _number_of(self.launcher, own, self.hosts)
 
@@ -113,10 +97,10 @@ class CommandLaunch:
         """Return the command that runs hpcbench on so many ranks, as a shell takes it."""
         hpcbench = ("-m", "hpcbench", "run", *words)
         head, kept = self._head(ranks), self._kept(ranks)
-        if head == TORCHRUN.command:
-            return in_shell((*head, *kept, *hpcbench))
-        return in_shell((*head, str(ranks), *kept, *self.wrappers, *self.strangers,
-                         "python", *hpcbench))
+        if head == launchers.TORCHRUN.command:
+            return shell.in_shell((*head, *kept, *hpcbench))
+        return shell.in_shell((*head, str(ranks), *kept, *self.wrappers, *self.strangers,
+                               "python", *hpcbench))
 
     def lost(self, ranks: int) -> Sequence[str]:
         """Return the words that `command` does not have."""
@@ -127,9 +111,9 @@ class CommandLaunch:
 
     def _head(self, ranks: int) -> tuple[str, ...]:
         """Return the launcher before the number of ranks; torchrun's has none."""
-        if self.launcher is TORCHRUN and not (self.of_ranks and ranks == self.processes):
-            return MPI.command
-        return (self.launcher and self.launcher.command) or MPI.command
+        if self.launcher is launchers.TORCHRUN and not (self.of_ranks and ranks == self.processes):
+            return launchers.MPI.command
+        return (self.launcher and self.launcher.command) or launchers.MPI.command
 
     def _kept(self, ranks: int) -> list[str]:
         """Return the launcher's words in `command`."""
@@ -139,27 +123,28 @@ class CommandLaunch:
 
 
 def _number_of(
-    launcher: Launcher | None, counts: Mapping[Role, int], hosts: Sequence[str],
+    launcher: launchers.Launcher | None, counts: Mapping[launchers.Role, int], hosts: Sequence[str],
 ) -> int | None:
     """Return the processes of a launcher; None: unknown."""
-    if Role.RANKS in counts:
-        return counts[Role.RANKS]
-    if Role.OTHER in counts or launcher is None:
+    if launchers.Role.RANKS in counts:
+        return counts[launchers.Role.RANKS]
+    if launchers.Role.OTHER in counts or launcher is None:
         return None
-    if Role.SETS in counts or Role.OF_SET in counts:
-        return counts[Role.SETS] * counts[Role.OF_SET] if {
-            Role.SETS, Role.OF_SET} <= counts.keys() else None
-    of_node, nodes = counts.get(Role.OF_NODE), counts.get(Role.NODES)
-    if launcher is TORCHRUN:
+    if launchers.Role.SETS in counts or launchers.Role.OF_SET in counts:
+        return counts[launchers.Role.SETS] * counts[launchers.Role.OF_SET] if {
+            launchers.Role.SETS, launchers.Role.OF_SET} <= counts.keys() else None
+    of_node, nodes = counts.get(launchers.Role.OF_NODE), counts.get(launchers.Role.NODES)
+    if launcher is launchers.TORCHRUN:
         return (of_node or 1) * (nodes or 1)
-    if launcher is SLURM and nodes:
+    if launcher is launchers.SLURM and nodes:
         return (of_node or 1) * nodes
     if of_node and nodes:
         return of_node * nodes
-    if launcher is DEEPSPEED and of_node and "hostfile" not in hosts:
+    if launcher is launchers.DEEPSPEED and of_node and "hostfile" not in hosts:
         return of_node
-    if launcher is MPI and of_node and hosts and all(re.fullmatch(r"\w[\w.-]*(:\d+)?", host)
-                                                     for host in hosts):
+    if launcher is launchers.MPI and of_node and hosts and all(re.fullmatch(r"\w[\w.-]*(:\d+)?",
+                                                                            host)
+                                                               for host in hosts):
         return of_node * len({host.partition(":")[0] for host in hosts})
     return None
 
@@ -175,7 +160,7 @@ class _Reader:
         """Read the commands of a text; one of them starts the program."""
         if depth > _MOST_NESTED:
             raise UsageError(f"{_shown(text)}: shells in shells; give the inner command")
-        commands = [*simple_commands(text, self.launch.env)]
+        commands = [*shell.simple_commands(text, self.launch.env)]
         chosen = [at for at, command in enumerate(commands) if self._holds_program(command)
                   and not (command.before in ("|", "|&") and at)]
         if not chosen:
@@ -192,9 +177,9 @@ class _Reader:
             else:
                 self._beside(command, at > chosen[0])
 
-    def _holds_program(self, command: SimpleCommand) -> bool:
+    def _holds_program(self, command: shell.SimpleCommand) -> bool:
         words = command.words
-        if words[:1] and words[0] in _PRELUDE or all(map(SETTING.fullmatch, words)):
+        if words[:1] and words[0] in _PRELUDE or all(map(shell.SETTING.fullmatch, words)):
             return False
         return any(self._is_program(part) for word in words
                    for part in re.split(r"[\s;&|()'\"]+", word.removeprefix("--wrap=")))
@@ -205,15 +190,16 @@ class _Reader:
     def is_understood(self, word: str) -> bool:
         """Return whether a word before the program has a meaning wherever it stands."""
         name = PurePosixPath(word).name
-        return self._is_program(word) or SETTING.fullmatch(word) is not None or (
+        return self._is_program(word) or shell.SETTING.fullmatch(word) is not None or (
             _PYTHON.fullmatch(name) is not None) or name in (
-            *LAUNCHERS, *ALLOCATIONS, *_SHELLS, *_INSIDE, *_WRAPPERS)
+            *launchers.LAUNCHERS, *launchers.ALLOCATIONS, *_SHELLS, *_INSIDE, *_WRAPPERS)
 
-    def _beside(self, command: SimpleCommand, is_later: bool) -> None:
+    def _beside(self, command: shell.SimpleCommand, is_later: bool) -> None:
         """Take a command before or after that of the program: what it exports, and its text."""
         first = command.words[0] if command.words else ""
         starts_ranks = first not in _PRELUDE and not command.before.startswith("|") and any(
-            PurePosixPath(word).name in (*LAUNCHERS, *ALLOCATIONS) for word in command.words)
+            PurePosixPath(word).name in (*launchers.LAUNCHERS, *launchers.ALLOCATIONS)
+            for word in command.words)
         if starts_ranks or first.startswith("-"):
             raise UsageError(f"{shortened(command.text)}: starts no program that is known; a "
                              "command of several lines has a \\ at the end of each")
@@ -232,8 +218,8 @@ class _Reader:
 
     def _set(self, word: str) -> bool:
         """Take a setting of a variable; return whether it is one."""
-        match = SETTING.fullmatch(word)
-        if match and needs_shell(match[2]):
+        match = shell.SETTING.fullmatch(word)
+        if match and shell.needs_shell(match[2]):
             self._leave_out(f"{word} (write its value)")
         elif match:
             self.launch.env[match[1]] = match[2]
@@ -251,7 +237,7 @@ class _Reader:
             if name in _INSIDE:
                 raise UsageError(f"{name}: starts the benchmark inside something else; give the "
                                  "command that runs there")
-            if name in LAUNCHERS or name in ALLOCATIONS:
+            if name in launchers.LAUNCHERS or name in launchers.ALLOCATIONS:
                 self._launcher(name, left, depth)
                 if self.program:
                     return
@@ -280,7 +266,7 @@ class _Reader:
         """Raise UsageError for a word that is not understood, unless a launcher starts it."""
         if self.launch.launcher is None:
             raise UsageError(f"{shortened(word)}: is not understood before a program, so the ranks "
-                             f"are unknown; known launchers: {', '.join(LAUNCHERS)}")
+                             f"are unknown; known launchers: {', '.join(launchers.LAUNCHERS)}")
         if ":" in (word, *left):
             raise UsageError(f"{shortened(word)}: several programs are started; give one command "
                              "at a time")
@@ -316,11 +302,11 @@ class _Reader:
 
     def _launcher(self, name: str, left: list[str], depth: int) -> None:
         """Take a launcher, or an allocation, and its options."""
-        launch, is_allocation = self.launch, name in ALLOCATIONS
+        launch, is_allocation = self.launch, name in launchers.ALLOCATIONS
         if launch.launcher or (is_allocation and launch.name):
             raise UsageError(f"{name}: is started by {launch.name}; give the command of one "
                              "launcher")
-        launcher = ALLOCATIONS[name] if is_allocation else LAUNCHERS[name]
+        launcher = launchers.ALLOCATIONS[name] if is_allocation else launchers.LAUNCHERS[name]
         launch.name = name
         while left and left[0] in launcher.verbs:
             left.pop(0)
@@ -342,7 +328,7 @@ class _Reader:
 class _Options:
     """The options of a launcher at the beginning of ``left``, which `read` takes away."""
 
-    def __init__(self, reader: _Reader, launcher: Launcher, left: list[str]) -> None:
+    def __init__(self, reader: _Reader, launcher: launchers.Launcher, left: list[str]) -> None:
         self.reader, self.launcher, self.left = reader, launcher, left
         self.unclear = self.wrapped = ""
         self.may_be_value = False
@@ -355,7 +341,7 @@ class _Options:
             if word == ":":
                 raise UsageError("the launcher starts several programs (:); give one command at a "
                                  "time")
-            if needs_shell(word) and not word.startswith("-"):  # $MPI_OPTIONS
+            if shell.needs_shell(word) and not word.startswith("-"):  # $MPI_OPTIONS
                 reader.launch.kept.append(left.pop(0))
             elif not word.startswith("-") or word == "-":
                 if not self.may_be_value or reader.is_understood(word):
@@ -396,7 +382,7 @@ class _Options:
 
     def _take(self, name: str, joined: str | None, typed: str) -> None:
         launch, launcher = self.reader.launch, self.launcher
-        if name == "--wrap" and launcher is SLURM:
+        if name == "--wrap" and launcher is launchers.SLURM:
             self.wrapped = self._values(1, joined, typed)[0]
         elif name in launcher.settings:
             self._setting(name, joined, typed)
@@ -409,12 +395,12 @@ class _Options:
                 self._refuse_shortened(typed)
                 self.may_be_value = joined is None
                 self.unclear = self.unclear or typed * self.may_be_value
-            if name in ("-host", "-H") and launcher is MPI:
+            if name in ("-host", "-H") and launcher is launchers.MPI:
                 launch.hosts += values[0].split(",")
-            if launcher is DEEPSPEED and name in ("-H", "--hostfile", "-i", "--include"):
+            if launcher is launchers.DEEPSPEED and name in ("-H", "--hostfile", "-i", "--include"):
                 launch.hosts.append("hostfile")
-            if name == "-map-by" and (ppr := PPR.fullmatch(values[0])):
-                role = Role.OF_NODE if ppr[2].lower() == "node" else Role.OTHER
+            if name == "-map-by" and (ppr := launchers.PPR.fullmatch(values[0])):
+                role = launchers.Role.OF_NODE if ppr[2].lower() == "node" else launchers.Role.OTHER
                 launch.counts.setdefault(role, set()).add(_count(typed, ppr[1]))
                 launch.of_ranks += _spelled(typed, joined, values)
             else:
@@ -422,22 +408,23 @@ class _Options:
 
     def _refuse_shortened(self, typed: str) -> None:
         """Raise UsageError for a beginning of an option that counts ranks."""
-        counting = [name for name, role in self.launcher.roles.items() if role is not Role.SHAPE]
+        counting = [name for name,
+                    role in self.launcher.roles.items() if role is not launchers.Role.SHAPE]
         full = [name for name in counting if len(typed) > 2 and name.startswith(typed)]
         if full and self.launcher.long:
             raise UsageError(f"{typed}: is not understood; write {' or '.join(full)}")
 
-    def _role(self, role: Role, joined: str | None, typed: str) -> None:
+    def _role(self, role: launchers.Role, joined: str | None, typed: str) -> None:
         launch = self.reader.launch
-        if self.unclear and role is not Role.SHAPE:
+        if self.unclear and role is not launchers.Role.SHAPE:
             raise UsageError(f"{typed}: may be an option of {self.unclear}, which is not "
                              "understood; give the command without that")
         n_values = self.launcher.n_values(self.launcher.name_of(typed))
         values = self._values(1 if n_values is None else n_values, joined, typed)
-        if role is not Role.SHAPE:
+        if role is not launchers.Role.SHAPE:
             launch.counts.setdefault(role, set()).add(
                 _count(typed, values[0]) if values else 1)
-        if role is not Role.RANKS:
+        if role is not launchers.Role.RANKS:
             launch.of_ranks += [typed, *values]
 
     def _values(self, number: int, joined: str | None, typed: str) -> list[str]:
@@ -455,7 +442,7 @@ class _Options:
         if name == "--export":
             passed = [part for part in first.split(",") if not reader._set(part)]
             launch.kept += [f"--export={','.join(passed)}"] if passed else []
-        elif "=" not in first and name in ("-genv", "-env") and self.launcher is MPI:
+        elif "=" not in first and name in ("-genv", "-env") and self.launcher is launchers.MPI:
             value, = self._values(1, None, typed)
             reader._set(f"{first}={value}")
         elif not reader._set(first):
@@ -496,7 +483,7 @@ def _count(name: str, value: str) -> int:
                          "write one number")
     if not (number.isascii() and number.isdigit() and 1 <= int(number[:9]) <= MAX_WORLD_SIZE
             and len(number) < 9):
-        hint = "; write its value" if needs_shell(value) else ""
+        hint = "; write its value" if shell.needs_shell(value) else ""
         raise UsageError(f"{name} {shortened(value)}: is no number from 1 to "
                          f"{MAX_WORLD_SIZE}{hint}")
     return int(number)

@@ -13,17 +13,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from hpcbench.config import section as sections
 from hpcbench.config.axes import MAX_ITERATIONS, named
-from hpcbench.config.section import (
-    TITLE,
-    DeviceType,
-    Dialect,
-    Extent,
-    Positive,
-    Section,
-    Text,
-    Warmup,
-)
 from hpcbench.operations.models import MODELS, ModelShape
 
 _SEQ_LENGTH = 512
@@ -52,7 +43,7 @@ Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Ignored = dict[str, Any]
 
 
-class CandleSection(Section):
+class CandleSection(sections.Section):
     """A section; ``spellings`` are groups of keys of which a file has one."""
 
     spellings: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -74,12 +65,12 @@ class CandleSection(Section):
 class CandleHardware(CandleSection):
     """Section ``hardware``."""
 
-    device_type: DeviceType = Field(description="metal, cuda or cpu.")
+    device_type: sections.DeviceType = Field(description="metal, cuda or cpu.")
     num_devices: Annotated[int, Field(ge=1)] | None = None
-    memory_per_device_gb: Positive | None = None
+    memory_per_device_gb: sections.Positive | None = None
     interconnect: Annotated[str, named(("unified", "nvlink", "system", "none"))] | None = None
-    network_bandwidth_gbps: Positive | None = None
-    compute_capability: Text | None = None
+    network_bandwidth_gbps: sections.Positive | None = None
+    compute_capability: sections.Text | None = None
 
 
 class CandleModel(CandleSection):
@@ -90,25 +81,25 @@ class CandleModel(CandleSection):
     size: Annotated[str, named(("small", "medium", "large"))] = Field(
         description="small, medium or large.")
     parameters: Annotated[int, Field(ge=1)] | None = None
-    layers: Extent | None = None
-    hidden_size: Extent | None = None
-    attention_heads: Extent | None = None
-    heads: Extent | None = None
-    kv_heads: Extent | None = None
-    intermediate_size: Extent | None = None
-    vocab_size: Extent | None = None
-    input_shape: tuple[Extent, ...] | None = None
-    output_shape: tuple[Extent, ...] | None = None
+    layers: sections.Extent | None = None
+    hidden_size: sections.Extent | None = None
+    attention_heads: sections.Extent | None = None
+    heads: sections.Extent | None = None
+    kv_heads: sections.Extent | None = None
+    intermediate_size: sections.Extent | None = None
+    vocab_size: sections.Extent | None = None
+    input_shape: tuple[sections.Extent, ...] | None = None
+    output_shape: tuple[sections.Extent, ...] | None = None
 
 
 class CandleTraining(CandleSection):
     """Section ``training``."""
 
     spellings = (("sequence_length", "seq_length"),)
-    batch_size: Extent | None = None
-    sequence_length: Extent | None = None
-    seq_length: Extent | None = None
-    gradient_accumulation_steps: Extent | None = None
+    batch_size: sections.Extent | None = None
+    sequence_length: sections.Extent | None = None
+    seq_length: sections.Extent | None = None
+    gradient_accumulation_steps: sections.Extent | None = None
     mixed_precision: bool = False
     learning_rate: Number | None = None
     num_epochs: Number | None = None
@@ -121,10 +112,10 @@ class CandleParallelization(CandleSection):
 
     strategy: Annotated[str, named(STRATEGIES, {f"{name}-parallel": name for name in STRATEGIES})
                         ] = Field(description="data, model, pipeline or hybrid.")
-    data_parallel_size: Extent | None = None
-    model_parallel_size: Extent | None = None
-    pipeline_parallel_size: Extent | None = None
-    gradient_sync_freq: Extent | None = None
+    data_parallel_size: sections.Extent | None = None
+    model_parallel_size: sections.Extent | None = None
+    pipeline_parallel_size: sections.Extent | None = None
+    gradient_sync_freq: sections.Extent | None = None
     communication_backend: Annotated[str, named(("nccl", "gloo", "mpi"))] | None = None
 
     @property
@@ -169,23 +160,23 @@ class CandleBenchmark(CandleSection):
 
     spellings = (("warmup_iterations", "warmup"), ("sequence_length", "seq_length"),
                  ("measurement_iterations", "iterations", "iters", "max_steps"))
-    warmup_iterations: Warmup | None = None
-    warmup: Warmup | None = None
+    warmup_iterations: sections.Warmup | None = None
+    warmup: sections.Warmup | None = None
     measurement_iterations: Iterations | None = None
     iterations: Iterations | None = None
     iters: Iterations | None = None
     max_steps: Iterations | None = None
-    batch_size: Extent | None = None
-    sequence_length: Extent | None = None
-    seq_length: Extent | None = None
-    lora_rank: Extent | None = None
+    batch_size: sections.Extent | None = None
+    sequence_length: sections.Extent | None = None
+    seq_length: sections.Extent | None = None
+    lora_rank: sections.Extent | None = None
     memory_profiling: bool | None = None
     communication_profiling: bool | None = None
     power_profiling: bool | None = None
     output_detailed_logs: bool | None = None
 
 
-class CandleFile(Dialect):
+class CandleFile(sections.Dialect):
     """A whole configuration of the suite."""
 
     tool: ClassVar[str] = "the Candle suite"
@@ -247,7 +238,7 @@ class CandleFile(Dialect):
         measure = {"warmup": self.benchmark.first_set("warmup_iterations", "warmup"),
                    "iterations": self.benchmark.first_set(
                        "measurement_iterations", "iterations", "iters", "max_steps")}
-        return {"name": "candle", "title": TITLE, "notes": list(_notes(self)),
+        return {"name": "candle", "title": sections.TITLE, "notes": list(_notes(self)),
                 "hardware": hardware, "benchmarks": [_block(self)],
                 "measure": {name: value for name, value in measure.items() if value is not None}}
 

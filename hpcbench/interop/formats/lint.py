@@ -13,29 +13,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from hpcbench.interop.formats.implied_ranks import (
-    MOST_RANKS,
-    ImpliedRanks,
-    allow,
-    factor_of,
-    has_factor,
-    implied,
-    most_likely,
-)
-from hpcbench.interop.formats.printed import Printed
+from hpcbench.interop.formats import implied_ranks, tables
 from hpcbench.interop.formats.reading.detect import tables_of
 from hpcbench.interop.formats.reading.source import Unread
 from hpcbench.interop.formats.reading.superbench import comm_tables, is_code, other_metrics
-from hpcbench.interop.formats.tables import (
-    ELEMENT_BYTES,
-    CommRow,
-    CommTable,
-    ForeignTable,
-    MatrixTable,
-    NodeTable,
-    PrintedForm,
-    ProductTable,
-)
 from hpcbench.operations.collectives import collectives
 from hpcbench.records import dataclass
 from hpcbench.texts import say
@@ -69,20 +50,20 @@ class BrokenRule:
     message: str
 
 
-def lint(table: ForeignTable, link_gbs: float | None = None) -> Iterator[BrokenRule]:
+def lint(table: tables.ForeignTable, link_gbs: float | None = None) -> Iterator[BrokenRule]:
     """Yield the rules that a table breaks; ``link_gbs`` is the declared rate of a link."""
-    if isinstance(table, CommTable):
+    if isinstance(table, tables.CommTable):
         yield from _lint_comm(table, link_gbs)
-    elif isinstance(table, MatrixTable):
+    elif isinstance(table, tables.MatrixTable):
         yield from _lint_matrix(table, link_gbs)
-    elif isinstance(table, ProductTable):
+    elif isinstance(table, tables.ProductTable):
         yield from _lint_products(table)
     else:
         yield from _lint_node(table, link_gbs)
 
 
-def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]:
-    judged = most_likely(table)
+def _lint_comm(table: tables.CommTable, link_gbs: float | None) -> Iterator[BrokenRule]:
+    judged = implied_ranks.most_likely(table)
     yield from _ranks(table, judged)
     with_ranks = replace(table, ranks=judged.chosen)
     yield from _factors(with_ranks, judged)
@@ -97,7 +78,7 @@ def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]
                                                          f"link of {digits(link_gbs, 6)} GB/s")
 
 
-def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
+def contradicting(table: tables.CommTable, judged: implied_ranks.ImpliedRanks) -> set[int]:
     """Return the lines of rows whose own numbers contradict each other: torn, or of other columns.
     """
     known = replace(table, ranks=judged.chosen)
@@ -105,7 +86,7 @@ def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
     return {one.line for check in checks for one in check}
 
 
-def doubted(table: CommTable, without: Collection[int]) -> Iterator[BrokenRule]:
+def doubted(table: tables.CommTable, without: Collection[int]) -> Iterator[BrokenRule]:
     """Yield each rule that the rest of a table breaks, when the rows of some lines are left out."""
     yield from (one for check in (_average, _spreads) for one in check(table, without))
     yield from _too_slow(table)
@@ -113,7 +94,7 @@ def doubted(table: CommTable, without: Collection[int]) -> Iterator[BrokenRule]:
         yield broken
 
 
-def stated(table: CommTable) -> Iterator[BrokenRule]:
+def stated(table: tables.CommTable) -> Iterator[BrokenRule]:
     """Yield what a table itself states as wrong in no row of its own, or as failed."""
     yield from _outside(table)
     yield from _failures(table)
@@ -126,51 +107,53 @@ def failures_of(path: str, left_out: Unread) -> Iterator[BrokenRule]:
 
 
 def _of(
-    table: CommTable | ProductTable | MatrixTable, rule: str, line: int, message: str,
+    table: tables.CommTable | tables.ProductTable | tables.MatrixTable, rule: str, line: int,
+    message: str,
 ) -> BrokenRule:
     return BrokenRule(rule, table.path, line, message)
 
 
 def _of_half(
-    table: CommTable, rule: str, row: CommRow, half: PrintedForm, message: str,
+    table: tables.CommTable, rule: str, row: tables.CommRow, half: tables.PrintedForm, message: str,
 ) -> BrokenRule:
     return _of(table, rule, row.line, f"{_FORMS[half.in_place]}{message}")
 
 
-def _halves(table: CommTable) -> Iterator[tuple[CommRow, PrintedForm]]:
+def _halves(table: tables.CommTable) -> Iterator[tuple[tables.CommRow, tables.PrintedForm]]:
     yield from ((row, half) for row in table.rows for half in row.halves)
 
 
-def _ranks(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
+def _ranks(table: tables.CommTable, judged: implied_ranks.ImpliedRanks) -> Iterator[BrokenRule]:
     if table.ranks is not None and judged.chosen != table.ranks:
         yield _of(table, "ranks", table.line,
                   f"busbw / algbw of {judged.agreeing} of {judged.asked} measurements means "
                   f"n = {judged.text}; the file states {table.ranks}")
 
 
-def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
+def _factors(table: tables.CommTable, judged: implied_ranks.ImpliedRanks) -> Iterator[BrokenRule]:
     """Yield rows whose busbw does not fit n; without one, the n that most rows mean."""
     if table.is_uneven:
         return
     low = table.ranks or judged.least
     high = table.ranks or judged.most
     for row, half in _halves(table):
-        if table.ranks and all(allow(table.collective, (half,), table.ranks)) and (
+        if table.ranks and all(implied_ranks.allow(table.collective, (half,), table.ranks)) and (
                 half.algbw is not None and half.algbw.low > 0):
             continue
-        span = implied(table.collective, half)
+        span = implied_ranks.implied(table.collective, half)
         if half.algbw is None or half.busbw is None:
             continue
         if span is None:  # algbw is 0 to its digits: busbw is at most the greatest factor times it
-            if has_factor(table.collective) and half.busbw.low > half.algbw.high * factor_of(
-                    table.collective)(MOST_RANKS):
+            greatest = implied_ranks.factor_of(table.collective)(implied_ranks.MOST_RANKS)
+            if implied_ranks.has_factor(table.collective) and (
+                    half.busbw.low > half.algbw.high * greatest):
                 yield _of_half(table, "factor", row, half,
                                f"busbw {half.busbw} GB/s at algbw {half.algbw} GB/s")
             continue
         least, most = span
         if least <= most and least <= high and low <= most:
             continue
-        factor = factor_of(table.collective)(table.ranks) if table.ranks else None
+        factor = implied_ranks.factor_of(table.collective)(table.ranks) if table.ranks else None
         expected = (f"{table.collective} of n = {judged.text} has another factor"
                     if factor is None else
                     f"{half.algbw} x {digits(factor, 4)} = "
@@ -180,14 +163,14 @@ def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
                        f"busbw {half.busbw} GB/s at algbw {half.algbw} GB/s: {expected}")
 
 
-def _sizes(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
+def _sizes(table: tables.CommTable, judged: implied_ranks.ImpliedRanks) -> Iterator[BrokenRule]:
     """Yield sizes that are not count x element x parts; these are 1, or n where it is known."""
     spec = collectives().get(table.collective)
     if table.is_uneven or spec is None and table.collective:
         return
     least, most = table.ranks or judged.least, table.ranks or judged.most
     for row in table.rows:
-        element = ELEMENT_BYTES.get(row.dtype or "")
+        element = tables.ELEMENT_BYTES.get(row.dtype or "")
         if element is None or row.count is None:
             continue
         part = row.count * element
@@ -207,12 +190,12 @@ def _parts(size_bytes: int, part: int, open_bytes: int) -> tuple[int, int]:
 
     ``open_bytes``: a part may be larger, by less than these."""
     if not part + open_bytes:
-        return (0, MOST_RANKS) if not size_bytes else (1, 0)
+        return (0, implied_ranks.MOST_RANKS) if not size_bytes else (1, 0)
     fewest = size_bytes // (part + open_bytes) + 1 if open_bytes else -(-size_bytes // part)
-    return fewest, size_bytes // part if part else MOST_RANKS
+    return fewest, size_bytes // part if part else implied_ranks.MOST_RANKS
 
 
-def _odd(table: CommTable) -> Iterator[BrokenRule]:
+def _odd(table: tables.CommTable) -> Iterator[BrokenRule]:
     """Yield values that no measurement has: no number, or a time that is not above 0."""
     for row, half in _halves(table):
         odd = [*half.odd, *([f"time {half.time_us} us"]
@@ -221,7 +204,7 @@ def _odd(table: CommTable) -> Iterator[BrokenRule]:
             yield _of_half(table, "rate", row, half, f"{value} at size {row.size_bytes} B")
 
 
-def _rates(table: CommTable) -> Iterator[BrokenRule]:
+def _rates(table: tables.CommTable) -> Iterator[BrokenRule]:
     """Yield rates that are not size / time, and message rates that are not rate / size."""
     for row, half in _halves(table):
         rate, time = half.algbw, half.time_us
@@ -242,7 +225,7 @@ def _rates(table: CommTable) -> Iterator[BrokenRule]:
                 f"{digits(messages.value * row.size_bytes / 1e6, 4)} MB/s")
 
 
-def _average(table: CommTable, without: Collection[int] = ()) -> Iterator[BrokenRule]:
+def _average(table: tables.CommTable, without: Collection[int] = ()) -> Iterator[BrokenRule]:
     """Yield an average that is not that of the rows, whatever those are that were not read."""
     printed, n_missing = _busbws(table, without)
     average = table.average
@@ -254,7 +237,7 @@ def _average(table: CommTable, without: Collection[int] = ()) -> Iterator[Broken
                                  f"GB/s{more}")
 
 
-def unproven_average(table: CommTable, without: Collection[int] = ()) -> BrokenRule | None:
+def unproven_average(table: tables.CommTable, without: Collection[int] = ()) -> BrokenRule | None:
     """Return an average that other rows than those read would have to explain, with their mean."""
     printed, n_missing = _busbws(table, without)
     average = table.average
@@ -266,12 +249,12 @@ def unproven_average(table: CommTable, without: Collection[int] = ()) -> BrokenR
                f"checked, as {n_missing} are left out, which would have a mean of {needed} GB/s")
 
 
-def _of_average(table: CommTable, message: str) -> BrokenRule:
+def _of_average(table: tables.CommTable, message: str) -> BrokenRule:
     line = table.lines.get("average", table.rows[-1].line)
     return _of(table, "average", line, f"the table says {table.average} GB/s on average; {message}")
 
 
-def _busbws(table: CommTable, without: Collection[int]) -> tuple[list[Printed], int]:
+def _busbws(table: tables.CommTable, without: Collection[int]) -> tuple[list[tables.Printed], int]:
     """Return the bus bandwidths that are read but for the lines ``without``, and how many are not.
     """
     halves = [(row.line, half.busbw) for row, half in _halves(table)]
@@ -280,28 +263,30 @@ def _busbws(table: CommTable, without: Collection[int]) -> tuple[list[Printed], 
     return printed, len(halves) - len(printed) + per_row * len(table.damaged)
 
 
-def _fits_as_printed(table: CommTable) -> bool:
+def _fits_as_printed(table: tables.CommTable) -> bool:
     """Return whether the average is that of all rows, those that contradict themselves, too."""
     printed, n_missing = _busbws(table, ())
     mean = _mean(printed)
     return not n_missing and table.average is not None and table.average.may_be(mean.low, mean.high)
 
 
-def _needed(average: Printed, printed: Sequence[Printed], n_missing: int) -> Printed:
+def _needed(average: tables.Printed, printed: Sequence[tables.Printed],
+            n_missing: int) -> tables.Printed:
     """Return the mean that so many further numbers need for this average of all."""
     total, read = average.scaled(len(printed) + n_missing), _sum(printed)
-    return Printed((total.value - read.value) / n_missing, (total.half + read.half) / n_missing)
+    return tables.Printed((total.value - read.value) / n_missing,
+                          (total.half + read.half) / n_missing)
 
 
-def _mean(numbers: Sequence[Printed]) -> Printed:
+def _mean(numbers: Sequence[tables.Printed]) -> tables.Printed:
     return _sum(numbers).scaled(1 / len(numbers))
 
 
-def _sum(numbers: Sequence[Printed]) -> Printed:
-    return Printed(sum(one.value for one in numbers), sum(one.half for one in numbers))
+def _sum(numbers: Sequence[tables.Printed]) -> tables.Printed:
+    return tables.Printed(sum(one.value for one in numbers), sum(one.half for one in numbers))
 
 
-def _order(table: CommTable) -> Iterator[BrokenRule]:
+def _order(table: tables.CommTable) -> Iterator[BrokenRule]:
     """Yield the first size that falls and the first that repeats; rounded steps may repeat.
 
     Sizes begin again with another type, operator or root (nccl-tests -d all, -o all, -r -1)."""
@@ -322,7 +307,7 @@ def _order(table: CommTable) -> Iterator[BrokenRule]:
                       "(two runs joined?)")
 
 
-def _is_cycle(table: CommTable) -> bool:
+def _is_cycle(table: tables.CommTable) -> bool:
     """Return whether all rows are one sweep again and again, as nccl-tests -N prints it."""
     keys = [(row.size_bytes, row.dtype, row.redop, row.root) for row in table.rows]
     length = next((at for at in range(1, len(keys)) if keys[at][0] < keys[at - 1][0]),
@@ -331,7 +316,7 @@ def _is_cycle(table: CommTable) -> bool:
         keys[length:] == keys[:len(keys) - length])
 
 
-def _spreads(table: CommTable, without: Collection[int] = ()) -> Iterator[BrokenRule]:
+def _spreads(table: tables.CommTable, without: Collection[int] = ()) -> Iterator[BrokenRule]:
     for row, half in _halves(table):
         if row.line in without:
             continue
@@ -348,7 +333,7 @@ def _spreads(table: CommTable, without: Collection[int] = ()) -> Iterator[Broken
                 break
 
 
-def _columns(table: CommTable) -> Iterator[BrokenRule]:
+def _columns(table: tables.CommTable) -> Iterator[BrokenRule]:
     if table.old_columns:
         yield _of(table, "columns", table.line, f"columns of another version: {table.old_columns}")
     for line, count in table.damaged:
@@ -356,12 +341,12 @@ def _columns(table: CommTable) -> Iterator[BrokenRule]:
                                           "mixed with other output, or of another version")
 
 
-def _wrongs(table: CommTable) -> Iterator[BrokenRule]:
+def _wrongs(table: tables.CommTable) -> Iterator[BrokenRule]:
     yield from wrong_rows(table)
     yield from _outside(table)
 
 
-def wrong_rows(table: CommTable) -> Iterator[BrokenRule]:
+def wrong_rows(table: tables.CommTable) -> Iterator[BrokenRule]:
     """Yield each row of which the program found wrong results."""
     for row in table.rows:
         wrong = [half.wrong for half in row.halves if half.wrong]
@@ -370,30 +355,30 @@ def wrong_rows(table: CommTable) -> Iterator[BrokenRule]:
             yield _of(table, "wrong", row.line, f"{what} at size {row.size_bytes} B")
 
 
-def _outside(table: CommTable) -> Iterator[BrokenRule]:
+def _outside(table: tables.CommTable) -> Iterator[BrokenRule]:
     if table.out_of_bounds:
         yield _of(table, "wrong", table.lines.get("out_of_bounds", table.line),
                   f"{table.out_of_bounds} values are out of bounds")
 
 
-def _ends(table: CommTable) -> Iterator[BrokenRule]:
+def _ends(table: tables.CommTable) -> Iterator[BrokenRule]:
     yield from (*_failures(table), *_too_slow(table))
     if table.is_cut:
         yield _of(table, "cut", table.line, f"no final lines after {len(table.rows)} rows: the "
                                             "output was cut off or the program ended early")
 
 
-def _failures(table: CommTable) -> Iterator[BrokenRule]:
+def _failures(table: tables.CommTable) -> Iterator[BrokenRule]:
     yield from (_of(table, "failed", table.line, one) for one in table.failures)
 
 
-def _too_slow(table: CommTable) -> Iterator[BrokenRule]:
+def _too_slow(table: tables.CommTable) -> Iterator[BrokenRule]:
     if table.is_too_slow:
         yield _of(table, "failed", table.lines.get("average", table.line),
                   f"the average {table.average} GB/s is below NCCL_TESTS_MIN_BW")
 
 
-def _lint_matrix(table: MatrixTable, link_gbs: float | None) -> Iterator[BrokenRule]:
+def _lint_matrix(table: tables.MatrixTable, link_gbs: float | None) -> Iterator[BrokenRule]:
     if table.status == "Error":
         yield _of(table, "failed", 1, f"test case {table.name} ended with status Error")
     cells = [one for row in table.matrix for one in row if one is not None]
@@ -411,7 +396,7 @@ def _lint_matrix(table: MatrixTable, link_gbs: float | None) -> Iterator[BrokenR
                                     f"link of {digits(link_gbs, 6)} GB/s")
 
 
-def _lint_products(table: ProductTable) -> Iterator[BrokenRule]:
+def _lint_products(table: tables.ProductTable) -> Iterator[BrokenRule]:
     for row in table.rows:
         low, mean, high = row.least_ms, row.mean_ms, row.greatest_ms
         if low.low > mean.high or mean.low > high.high:
@@ -426,13 +411,13 @@ def _lint_products(table: ProductTable) -> Iterator[BrokenRule]:
             yield _of(table, "wrong", row.line, f"{row.implementation}: validation failed")
 
 
-def _lint_node(node: NodeTable, link_gbs: float | None) -> Iterator[BrokenRule]:
+def _lint_node(node: tables.NodeTable, link_gbs: float | None) -> Iterator[BrokenRule]:
     yield from (broken for _, broken in failed_codes(node))
     for table in comm_tables(node):
         yield from _lint_comm(table, link_gbs)
 
 
-def failed_codes(node: NodeTable) -> Iterator[tuple[str, BrokenRule]]:
+def failed_codes(node: tables.NodeTable) -> Iterator[tuple[str, BrokenRule]]:
     """Yield each benchmark of a node that ended with another return code than 0."""
     for name, value in node.metrics.items():
         if is_code(name) and value.value:
@@ -486,7 +471,7 @@ class Linting:
             self._unchecked += unchecked(table)
             self._no_factor += without_factor(table)
             yield from lint(table, self._link_gbs)
-            if isinstance(table, CommTable) and (unproven := unproven_average(table)):
+            if isinstance(table, tables.CommTable) and (unproven := unproven_average(table)):
                 self._unproven.append(unproven)
         yield from failures_of(str(path), left_out)
 
@@ -521,22 +506,22 @@ class Linting:
                 "n_findings": self.count, "findings": [asdict(one) for one in self._listed]}
 
 
-def rows_of(table: ForeignTable) -> int:
+def rows_of(table: tables.ForeignTable) -> int:
     """Return the number of rows of a table; for a node, also that of its other metrics."""
-    if isinstance(table, NodeTable):
+    if isinstance(table, tables.NodeTable):
         return other_metrics(table) + sum(len(one.rows) for one in comm_tables(table))
-    return len(table.matrix if isinstance(table, MatrixTable) else table.rows)
+    return len(table.matrix if isinstance(table, tables.MatrixTable) else table.rows)
 
 
-def unchecked(table: ForeignTable) -> Counter[str]:
+def unchecked(table: tables.ForeignTable) -> Counter[str]:
     """Return why rows of a table are not checked -> how many; a row counts once."""
-    if isinstance(table, CommTable):
+    if isinstance(table, tables.CommTable):
         return Counter(why for row in table.rows if (why := _why_unchecked(table, row)))
-    if isinstance(table, NodeTable):
+    if isinstance(table, tables.NodeTable):
         counts = sum((unchecked(one) for one in comm_tables(table)), Counter[str]())
         others = other_metrics(table) - sum(map(is_code, table.metrics))
         return counts + Counter({"metrics of SuperBench that are none of a collective": others})
-    if isinstance(table, MatrixTable):
+    if isinstance(table, tables.MatrixTable):
         stated = (table.total, table.least, table.greatest, table.average)
         return Counter({"rows without a sum or extreme": (
             len(table.matrix) * (stated == (None,) * len(stated)))})
@@ -544,21 +529,21 @@ def unchecked(table: ForeignTable) -> Counter[str]:
         row.least_ms.low <= 0 for row in table.rows)})
 
 
-def without_factor(table: ForeignTable) -> int:
+def without_factor(table: tables.ForeignTable) -> int:
     """Return how many rows are checked but for their busbw."""
-    if isinstance(table, NodeTable):
+    if isinstance(table, tables.NodeTable):
         return sum(map(without_factor, comm_tables(table)))
     return sum(lacks_factor(table, row) and not _why_unchecked(table, row) for row in table.rows
-               ) if isinstance(table, CommTable) else 0
+               ) if isinstance(table, tables.CommTable) else 0
 
 
-def _why_unchecked(table: CommTable, row: CommRow) -> str:
+def _why_unchecked(table: tables.CommTable, row: tables.CommRow) -> str:
     """Return why the numbers of a row are not held against each other; "" if they are."""
     if any(half.odd for half in row.halves):
         return ""
     if table.is_uneven:
         return "rows of parts of different sizes"
-    if row.count is not None and row.dtype not in ELEMENT_BYTES:
+    if row.count is not None and row.dtype not in tables.ELEMENT_BYTES:
         return "rows of another element type"
     if row.halves and all(_is_checked(table, row, half) for half in row.halves):
         return ""
@@ -568,15 +553,17 @@ def _why_unchecked(table: CommTable, row: CommRow) -> str:
     return "rows without numbers that depend on each other"
 
 
-def lacks_factor(table: CommTable, row: CommRow) -> bool:
+def lacks_factor(table: tables.CommTable, row: tables.CommRow) -> bool:
     """Return whether nothing tells what busbw is of algbw; the other rules hold all the same."""
-    return not has_factor(table.collective) and any(half.busbw is not None for half in row.halves)
+    return not implied_ranks.has_factor(table.collective) and any(half.busbw is not None
+                                                                  for half in row.halves)
 
 
-def _is_checked(table: CommTable, row: CommRow, half: PrintedForm) -> bool:
+def _is_checked(table: tables.CommTable, row: tables.CommRow, half: tables.PrintedForm) -> bool:
     """Return whether any two numbers of a measurement are compared."""
     times = [half.low_us, half.time_us, half.high_us, *half.percentiles_us]
-    return (half.busbw is not None and half.algbw is not None and has_factor(table.collective)
+    return (half.busbw is not None and half.algbw is not None
+            and implied_ranks.has_factor(table.collective)
             or half.algbw is not None and half.time_us is not None and table.timed_rates
             or half.algbw is not None and row.messages_per_s is not None
             or sum(one is not None for one in times) > 1)

@@ -7,35 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from hpcbench.kinds.collective.plan import ISSUE, Collective, collective_of
+from hpcbench.operations import collectives
 from hpcbench.operations.arrival import TOGETHER
-from hpcbench.operations.collectives import (
-    Bandwidth,
-    WireRate,
-    busbw_factor,
-    collective_spec,
-    wire_rate,
-)
 from hpcbench.operations.traffic import CallForm
+from hpcbench.reduce import kind_facts, roofline
 from hpcbench.reduce.checks import Violation, bandwidth_problem
-from hpcbench.reduce.kind_facts import (
-    CallWork,
-    Deriver,
-    Fact,
-    IsolatedCall,
-    ReadSamples,
-    SentBytes,
-)
 from hpcbench.reduce.metric import Records, Show, Values, metric, planned, whole, word
 from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.roofline import (
-    BOUND,
-    Demand,
-    Roofline,
-    ceilings_of,
-    measured_link,
-    roofline,
-    roofline_values,
-)
 from hpcbench.units import size_text
 
 
@@ -46,24 +24,24 @@ def sent_bytes(item: CaseResult) -> float | None:
     size times the busbw factor, or what its backend makes of it."""
     of = collective_of(item.case)
     ranks = item.case.world_size // of.groups
-    factor = busbw_factor(of.collective, ranks)
+    factor = collectives.busbw_factor(of.collective, ranks)
     if factor is None:
         return None
-    spec = collective_spec(of.collective)
+    spec = collectives.collective_spec(of.collective)
     senders = ranks if not spec.has_root else 1 if spec.split else ranks - 1
     return of.size_bytes * factor * spec.carried_on(item.case.library) * senders * of.groups
 
 
-def work(item: CaseResult) -> CallWork | None:
+def work(item: CaseResult) -> kind_facts.CallWork | None:
     """Return the bytes that count for busbw; None for one rank, and if no data move."""
     of = collective_of(item.case)
     ranks = item.case.world_size // of.groups
-    factor = busbw_factor(of.collective, ranks)
+    factor = collectives.busbw_factor(of.collective, ranks)
     if not factor or ranks < 2:
         return None
     parts = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "", *(
         value for name, value in of.unusual_words().items() if name != "buffers"))
-    return CallWork(
+    return kind_facts.CallWork(
         task=(of.collective, of.dtype, of.op, of.root, of.in_place, of.split, of.groups,
               of.group_stride, of.requested_bytes),
         title=" ".join(filter(None, parts)), way="", amount=of.size_bytes * factor, unit="bytes",
@@ -97,11 +75,11 @@ OF_PAIR = metric("of_measured_link", "share of what two ranks reached in the run
                  title="of pair", show=Show.WHOLE_PERCENT, better="more", optional=True)
 MEASURED_LINK = metric("measured_link_bytes_per_s", "what two ranks reached in the run",
                        apart=True)
-BOUND_BY = BOUND[0]
+BOUND_BY = roofline.BOUND[0]
 METRICS = (
     SIZE, COUNT, OP, ROOT, *_OTHERS,
     metric("busbw_factor", "bus bandwidth over algorithm bandwidth"),
-    ISSUE_S, ALGBW, BUSBW, OF_LINK, OF_PAIR, MEASURED_LINK, *BOUND)
+    ISSUE_S, ALGBW, BUSBW, OF_LINK, OF_PAIR, MEASURED_LINK, *roofline.BOUND)
 
 
 def issue_s(item: CaseResult) -> float | None:
@@ -111,7 +89,7 @@ def issue_s(item: CaseResult) -> float | None:
     return max(found[0].median_s) if found else None
 
 
-class CollectiveDeriver(Deriver):
+class CollectiveDeriver(kind_facts.Deriver):
     """Derives bandwidths; cases that were not ok have a ``busbw_factor``, too."""
 
     version = 6
@@ -121,10 +99,10 @@ class CollectiveDeriver(Deriver):
         return {item.case.case_id: _derived(item, hardware) for item in items}
 
     def facts(
-        self, item: CaseResult, record: Values | None, read: ReadSamples,
-    ) -> Iterator[Fact]:
+        self, item: CaseResult, record: Values | None, read: kind_facts.ReadSamples,
+    ) -> Iterator[kind_facts.Fact]:
         if (sent := sent_bytes(item)) is not None:
-            yield SentBytes(sent)
+            yield kind_facts.SentBytes(sent)
         if collective_of(item.case).split == "even" and item.case.arrival == TOGETHER:
             yield isolated_call(item)
         if done := work(item):
@@ -139,55 +117,56 @@ class CollectiveDeriver(Deriver):
         yield from bandwidth_problem(item.case, _wire_rate(item, rates), nodes, hardware)
 
 
-def isolated_call(item: CaseResult) -> IsolatedCall:
+def isolated_call(item: CaseResult) -> kind_facts.IsolatedCall:
     """Return the form and requested bytes of the call, which recorded calls are compared with."""
     case, call = item.case, collective_of(item.case)
-    return IsolatedCall(CallForm(
+    return kind_facts.IsolatedCall(CallForm(
         call.collective, case.backend, call.dtype, call.op, call.root,
         case.world_size // call.groups, call.group_stride), call.requested_bytes)
 
 
-def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:
+def bandwidth(workload: Collective, world_size: int, time_s: float) -> collectives.Bandwidth | None:
     """Return S / t and S / t x factor; None for barrier and for a time that is not positive.
 
     With several concurrent groups the rates are those of one group, in the time of the slowest."""
-    factor = busbw_factor(workload.collective, world_size // workload.groups)
+    factor = collectives.busbw_factor(workload.collective, world_size // workload.groups)
     if factor is None or not time_s > 0:
         return None
     algbw = workload.size_bytes / time_s
-    return Bandwidth(algbw, algbw * factor)
+    return collectives.Bandwidth(algbw, algbw * factor)
 
 
 def _derived(item: CaseResult, hardware: Mapping[str, Any]) -> Values:
     of, ranks = collective_of(item.case), item.case.world_size
-    values = {"busbw_factor": busbw_factor(of.collective, ranks // of.groups),
+    values = {"busbw_factor": collectives.busbw_factor(of.collective, ranks // of.groups),
               "issue_s": issue_s(item)}
     if item.statistics is None:
         return values
     rates = bandwidth(of, ranks, item.statistics.median_s)
-    carried, measured = _wire_rate(item, rates), measured_link(item, hardware)
+    carried, measured = _wire_rate(item, rates), roofline.measured_link(item, hardware)
     link = item.timing and item.timing.link_bytes_per_s
     return {**values, **(asdict(rates) if rates else {}),
             "of_link": carried.bytes_per_s / link if carried and link else None,
             "of_measured_link": carried.bytes_per_s / measured if carried and measured else None,
             "measured_link_bytes_per_s": measured,
-            **roofline_values(_roofline(item, carried, hardware))}
+            **roofline.roofline_values(_roofline(item, carried, hardware))}
 
 
 def _roofline(
-    item: CaseResult, carried: WireRate | None, hardware: Mapping[str, Any],
-) -> Roofline | None:
+    item: CaseResult, carried: collectives.WireRate | None, hardware: Mapping[str, Any],
+) -> roofline.Roofline | None:
     """Return the roofline of the call, from the bytes that a rank sends and its one message."""
     if item.statistics is None or item.case.group_size == 1:
         return None
     median_s = item.statistics.median_s
     sent = carried.bytes_per_s * median_s if carried else 0.0
-    return roofline(Demand(network_bytes=sent, messages=1), median_s,
-                    ceilings_of(item, None, hardware))
+    return roofline.roofline(roofline.Demand(network_bytes=sent, messages=1), median_s,
+                             roofline.ceilings_of(item, None, hardware))
 
 
-def _wire_rate(item: CaseResult, rates: Bandwidth | None) -> WireRate | None:
+def _wire_rate(item: CaseResult,
+               rates: collectives.Bandwidth | None) -> collectives.WireRate | None:
     """Return the rate on a rank's links, by the algorithm that the library logged."""
     work, logged = collective_of(item.case), item.library or {}
-    return wire_rate(work.collective, rates, item.case.world_size // work.groups,
-                     logged.get("algorithm"), item.case.library)
+    return collectives.wire_rate(work.collective, rates, item.case.world_size // work.groups,
+                                 logged.get("algorithm"), item.case.library)

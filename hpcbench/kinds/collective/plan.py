@@ -12,34 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hpcbench.config.axes import TORCH, UNEVEN, library_of
-from hpcbench.operations.collectives import (
-    COLD_BYTES,
-    DTYPE_BYTES,
-    MOST_COLD_SETS,
-    Call,
-    CollectiveSpec,
-    calls_of,
-    cold_sets,
-    collective_spec,
-    collectives,
-    planned_cold_bytes,
-    rank_bytes,
-    rounded,
-    smallest_bytes,
-    too_many_cold_sets,
-)
+from hpcbench.operations import collectives
+from hpcbench.plan import points as measured
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
-from hpcbench.plan.points import (
-    CommonPoint,
-    Draft,
-    assemble,
-    environments,
-    further_checks,
-    least_calls,
-    measurement_axes,
-    too_large,
-)
 from hpcbench.plan.support import resolve_device, traits_of, unsupported
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.records import dataclass
@@ -92,12 +68,12 @@ class Collective(Workload):
         return Choice(axes, axes)
 
     @property
-    def traits(self) -> CollectiveSpec:
-        return collective_spec(self.collective)
+    def traits(self) -> collectives.CollectiveSpec:
+        return collectives.collective_spec(self.collective)
 
-    def own_call(self) -> Call:
-        return Call(self.collective, self.dtype, self.op, self.split, self.in_place,
-                    is_case=True)
+    def own_call(self) -> collectives.Call:
+        return collectives.Call(self.collective, self.dtype, self.op, self.split, self.in_place,
+                                is_case=True)
 
     @property
     def cold_bytes(self) -> int:
@@ -106,7 +82,7 @@ class Collective(Workload):
 
     def sets(self, together_bytes: int) -> int:
         """Return how many sets of buffers, ``together_bytes`` in all, the calls take turns over."""
-        return cold_sets(self.cold_bytes, together_bytes) if self.cold_bytes else 1
+        return collectives.cold_sets(self.cold_bytes, together_bytes) if self.cold_bytes else 1
 
     @property
     def features(self) -> Features:
@@ -117,7 +93,7 @@ class Collective(Workload):
         part is empty."""
         traits = self.traits
         return Features(
-            calls=calls_of(traits.calls, self.dtype) or (self.own_call(),),
+            calls=collectives.calls_of(traits.calls, self.dtype) or (self.own_call(),),
             profiled_for=frozenset({"communication"}), has_result=traits.moves_data,
             settles=not self.asynchronous, enters_late=True, has_phases=self.asynchronous,
             cold_bytes=self.cold_bytes,
@@ -174,7 +150,7 @@ class Division(NamedTuple):
 class Point(NamedTuple):
     """One value of every axis; ``size`` is the requested one, in bytes."""
 
-    common: CommonPoint
+    common: measured.CommonPoint
     collective: str
     op: str
     root: int
@@ -198,11 +174,11 @@ class Point(NamedTuple):
 def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
     """Yield the points of a block; ``all`` becomes the job's world size."""
     axes = axes_of(block, job.config)
-    axes["env"] = environments(block)
+    axes["env"] = measured.environments(block)
     axes["world_size"] = tuple(job.world_size if k == "all" else k for k in block.world_size)
     for values in product(*axes.values()):
         value = dict(zip(axes, values, strict=True))
-        common = CommonPoint(*(value[name] for name in CommonPoint._fields))
+        common = measured.CommonPoint(*(value[name] for name in measured.CommonPoint._fields))
         yield Point(common, *(value[name] for name in Point._fields[1:]))
 
 
@@ -226,7 +202,7 @@ def _division(requested: int | Mapping[str, int], world_size: int) -> Division:
 
 def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
     """Return axis -> values, the last varying fastest; env is left to be multiplied out."""
-    later = measurement_axes(block, config)
+    later = measured.measurement_axes(block, config)
     how = {name: later.pop(name) for name in ("mode", "warmup", "iterations", "check")}
     return {
         "collective": block.collective, "backend": block.backend, "device": block.device,
@@ -238,18 +214,19 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
     }
 
 
-def draft(point: Point, job: PlanRequest) -> Draft:
+def draft(point: Point, job: PlanRequest) -> measured.Draft:
     """Return the draft of a point; options that the collective does not have are dropped."""
     work, config, ranks = _workload(point), job.config, point.group_size
     common = point.common
     device = resolve_device(common.backend, common.device)
     validate = common.validate and work.traits.moves_data
-    memory = min(work.sets(planned_cold_bytes(device)), MOST_COLD_SETS) * rank_bytes(
+    memory = min(work.sets(collectives.planned_cold_bytes(device)),
+                 collectives.MOST_COLD_SETS) * collectives.rank_bytes(
         work.collective, work.in_place, ranks, work.size_bytes, work.split)
-    calls = least_calls(common, config)
-    over = too_large(memory, 0, device, config.hardware)
+    calls = measured.least_calls(common, config)
+    over = measured.too_large(memory, 0, device, config.hardware)
     fits = over and advice(work, int((config.hardware.memory_per_device_gb or 0) * 1e9))
-    return Draft(
+    return measured.Draft(
         workload=work, device=device, validate=validate, memory_bytes=memory,
         skip=(unsupported(common.backend, device, [work.own_call()])
               or _unfit_world(point, work, job.world_size) or _rounded_to_nothing(point, work)
@@ -257,7 +234,7 @@ def draft(point: Point, job: PlanRequest) -> Draft:
               or _unfit_for_async(work, common)
               or (f"{over}; {fits}" if fits else over)),
         estimate_s=_estimate_s(work, device, ranks, calls, validate * (
-            _CHECKS + further_checks(common, config)), config.hardware),
+            _CHECKS + measured.further_checks(common, config)), config.hardware),
         identity=_identity(work, point))
 
 
@@ -265,8 +242,8 @@ def advice(work: Collective, available_bytes: int) -> str:
     """Return the largest power of two whose buffers fit; "" where they differ by rank or turn."""
     if not work.count or work.split != "even" or work.buffers != "warm":
         return ""
-    ranks = work.size_bytes // (work.count * DTYPE_BYTES[work.dtype])
-    needed = rank_bytes(work.collective, work.in_place, ranks, work.size_bytes)
+    ranks = work.size_bytes // (work.count * collectives.DTYPE_BYTES[work.dtype])
+    needed = collectives.rank_bytes(work.collective, work.in_place, ranks, work.size_bytes)
     largest = int(work.size_bytes * available_bytes / needed)
     return f"{work.collective} of {format_bytes(2 ** (largest.bit_length() - 1))} fits" if (
         0 < largest < work.size_bytes) else ""
@@ -284,11 +261,11 @@ def _identity(work: Collective, point: Point) -> dict[str, Any]:
 
 
 def _workload(point: Point) -> Collective:
-    traits = collective_spec(point.collective)
+    traits = collectives.collective_spec(point.collective)
     dtype = point.common.dtype if traits.moves_data else "uint8"
     split = UNEVEN[point.uneven] if traits.uneven else "even"
     division = point.division
-    size, count = rounded(point.collective, dtype, point.group_size, point.size, split)
+    size, count = collectives.rounded(point.collective, dtype, point.group_size, point.size, split)
     return Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
@@ -339,10 +316,10 @@ def _unfit_for_cold(work: Collective, *, cuda_graph: bool) -> str | None:
         return None
     if cuda_graph:
         return "buffers cold: a CUDA graph repeats the call of one set of buffers"
-    return too_many_cold_sets(work.cold_bytes, COLD_BYTES)
+    return collectives.too_many_cold_sets(work.cold_bytes, collectives.COLD_BYTES)
 
 
-def _unfit_for_async(work: Collective, common: CommonPoint) -> str | None:
+def _unfit_for_async(work: Collective, common: measured.CommonPoint) -> str | None:
     """Return why a call cannot be issued apart from waiting for it, or None."""
     if not work.asynchronous:
         return None
@@ -363,7 +340,7 @@ def _rounded_to_nothing(point: Point, work: Collective) -> str | None:
     if work.size_bytes or not work.traits.moves_data:
         return None
     ranks = point.group_size
-    smallest = smallest_bytes(work.collective, work.dtype, ranks, work.split)
+    smallest = collectives.smallest_bytes(work.collective, work.dtype, ranks, work.split)
     split = f" split {work.split}" if work.split != "even" else ""
     return (f"{work.requested_bytes} B is rounded to nothing: {work.collective} of "
             f"{work.dtype}{split} over {ranks} ranks begins at {smallest} B")
@@ -379,7 +356,7 @@ class CollectivePlanner(Planner):
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         for point in points(cast("CollectiveBlock", block), job):
-            yield assemble(title, block, job, point.common, draft(point, job))
+            yield measured.assemble(title, block, job, point.common, draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Collective:
         return Collective(**data)
@@ -393,4 +370,4 @@ def catalogue() -> dict[str, dict[str, Any]]:
     return {"collectives": {name: {
         "aliases": list(spec.aliases), "has_op": spec.has_op, "has_root": spec.has_root,
         "least_ranks": spec.min_world_size, "backends": list(spec.backends) or None,
-    } for name, spec in collectives().items()}}
+    } for name, spec in collectives.collectives().items()}}

@@ -10,21 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from hpcbench.kinds.collective.derive import (
-    ALGBW,
-    BOUND_BY,
-    BUSBW,
-    COUNT,
-    ISSUE_S,
-    MEASURED_LINK,
-    OF_LINK,
-    OF_PAIR,
-    OP,
-    ROOT,
-    SIZE,
-    bandwidth,
-    issue_s,
-)
+from hpcbench.kinds.collective import derive
 from hpcbench.kinds.collective.plan import USUAL, Collective, collective_of, groups_text
 from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
@@ -33,21 +19,7 @@ from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.trace.schema import UNKNOWN
 from hpcbench.units import format_bytes, grouped, plural, size_text
-from hpcbench.views import columns
-from hpcbench.views.chart import (
-    Axis,
-    Chart,
-    ChartPoint,
-    Curve,
-    Dot,
-    DotChart,
-    HeatMapCase,
-    Level,
-    LineChart,
-    Panel,
-    Scale,
-    is_wide,
-)
+from hpcbench.views import chart, columns
 from hpcbench.views.figures import Aspect, Figure, figures
 from hpcbench.views.labels import vary
 from hpcbench.views.metric_tables import (
@@ -163,9 +135,9 @@ PLAN = (
     PlannedColumn(
         Column("root", "root", Show.COUNT, optional=True), planned_as("root"), lambda cases: None),
     PlannedColumn(Column("place", "place", optional=True), _place, lambda cases: None),
-    PlannedColumn(column_of(SIZE), planned_as("size_bytes"),
+    PlannedColumn(column_of(derive.SIZE), planned_as("size_bytes"),
             lambda cases: size_range(map(collective_of, cases)) or None, "sizes"),
-    PlannedColumn(column_of(COUNT), planned_as("count"), lambda cases: None))
+    PlannedColumn(column_of(derive.COUNT), planned_as("count"), lambda cases: None))
 
 
 def size_range(works: Iterable[Collective]) -> str:
@@ -197,9 +169,10 @@ def _library_text(item: CaseResult) -> str:
 
 
 RESULTS = (
-    SIZE, COUNT, of_case(Column("type", "type"), lambda item: _type(item.case)), OP, ROOT,
-    of_case(Column("place", "place"), lambda item: _place(item.case)), TIME, INTERVAL, P95, ISSUE_S,
-    ALGBW, BUSBW, OF_LINK, OF_PAIR, BOUND_BY,
+    derive.SIZE, derive.COUNT, of_case(Column("type", "type"), lambda item: _type(item.case)),
+    derive.OP, derive.ROOT,
+    of_case(Column("place", "place"), lambda item: _place(item.case)), TIME, INTERVAL, P95,
+    derive.ISSUE_S, derive.ALGBW, derive.BUSBW, derive.OF_LINK, derive.OF_PAIR, derive.BOUND_BY,
     of_case(columns.WRONG, lambda item: (
         columns.wrong_cell(item) if collective_of(item.case).traits.moves_data else None)),
     *OUTCOME, of_case(Column("library", "library", meaning="what libraries say of the call",
@@ -216,13 +189,13 @@ MOST_LEVELS = 2
 """With more backends the rates of two ranks are not drawn."""
 WIDE = 30
 """Rows whose longest time is this many times the shortest are on a log scale."""
-EXTENT = Axis("size", Show.SIZE, "bytes, log scale", Scale.LOG2)
-SECONDS = Axis("time per operation", Show.US, "us", Scale.LOG)
-RATE = Axis("bus bandwidth", Show.GB_PER_S, "GB/s", Scale.LOG)
+EXTENT = chart.Axis("size", Show.SIZE, "bytes, log scale", chart.Scale.LOG2)
+SECONDS = chart.Axis("time per operation", Show.US, "us", chart.Scale.LOG)
+RATE = chart.Axis("bus bandwidth", Show.GB_PER_S, "GB/s", chart.Scale.LOG)
 ROW_COLUMNS = (
     Column("time_p50", "median", Show.US, "us", better="less"),
     Column("interval", "interval", Show.PERCENT, "+-%", better="less"),
-    replace(column_of(BUSBW), title="bus bandwidth", optional=True))
+    replace(column_of(derive.BUSBW), title="bus bandwidth", optional=True))
 
 
 def collective_figures(items: Items) -> Iterator[Figure]:
@@ -230,36 +203,36 @@ def collective_figures(items: Items) -> Iterator[Figure]:
                    lambda sizes: MAX_ROWS if sizes == 1 else MAX_LINES)
 
 
-def charts(items: Items, derived: Records) -> Iterator[Chart]:
+def charts(items: Items, derived: Records) -> Iterator[chart.Chart]:
     for figure in collective_figures(items):
         sizes = {_size(item) for item in figure.items}
         yield _dots(figure, derived, *sizes) if len(sizes) == 1 else _lines(figure, derived)
 
 
-def _lines(figure: Figure, derived: Records) -> LineChart:
+def _lines(figure: Figure, derived: Records) -> chart.LineChart:
     banded = len(figure.lines) <= MOST_BANDS
     times = tuple(_line(label, items, _times, banded=banded) for label, items in figure.lines)
     rates = tuple(_line(label, [item for item in items if item.case.world_size > 1], _rates,
                         banded=banded) for label, items in figure.lines)
-    return LineChart(
+    return chart.LineChart(
         title=f"{figure.name}: time and bus bandwidth against size",
         subtitle=figure.subtitle, file_stem=figure.file_stem, notes=(_caption(figure),),
         case_ids=figure.case_ids, x=EXTENT, panels=(
-            Panel(SECONDS, times, "Time (latency)"),
-            Panel(RATE, rates, "Bus bandwidth", levels=tuple(_levels(figure, derived)),
-                  empty="One rank: nothing crosses a link, bus bandwidth is 0")))
+            chart.Panel(SECONDS, times, "Time (latency)"),
+            chart.Panel(RATE, rates, "Bus bandwidth", levels=tuple(_levels(figure, derived)),
+                        empty="One rank: nothing crosses a link, bus bandwidth is 0")))
 
 
-def _levels(figure: Figure, derived: Records) -> Iterator[Level]:
+def _levels(figure: Figure, derived: Records) -> Iterator[chart.Level]:
     """Yield the declared link rate, if all lines have the same, and the rates of two ranks."""
     items = [item for item in figure.items if item.case.world_size > 1]
     declared = {item.timing.link_bytes_per_s if item.timing else None for item in items}
     if len(declared) == 1 and (rate := next(iter(declared))):
-        yield Level(f"declared link: {_rate_text(rate)}", rate, dotted=True)
+        yield chart.Level(f"declared link: {_rate_text(rate)}", rate, dotted=True)
     measured = dict.fromkeys((item.case.backend, rate) for item in items
-                             if (rate := _value(MEASURED_LINK, item, derived)))
+                             if (rate := _value(derive.MEASURED_LINK, item, derived)))
     for backend, rate in measured if len(measured) <= MOST_LEVELS else ():
-        yield Level(f"two {backend} ranks: {_rate_text(rate)}", rate)
+        yield chart.Level(f"two {backend} ranks: {_rate_text(rate)}", rate)
 
 
 def _value(one: Metric, item: CaseResult, derived: Records) -> Any:
@@ -279,15 +252,15 @@ def _rates(item: CaseResult) -> Times:
     of, ranks = collective_of(item.case), item.case.world_size
     return {name: rates.busbw_bytes_per_s for name, time_s in _times(item).items()
             if name.endswith("_s") and time_s is not None
-            and (rates := bandwidth(of, ranks, time_s))}
+            and (rates := derive.bandwidth(of, ranks, time_s))}
 
 
 def _line(
     label: str, items: Items, values: Callable[[CaseResult], Times], *, banded: bool,
-) -> Curve:
+) -> chart.Curve:
     band = _band(items) if banded else None
-    return Curve(label, tuple((_size(item), _point(item, of_item, band)) for item in items
-                              for of_item in [values(item)] if MEDIAN in of_item))
+    return chart.Curve(label, tuple((_size(item), _point(item, of_item, band)) for item in items
+                                    for of_item in [values(item)] if MEDIAN in of_item))
 
 
 def _band(items: Items) -> Names:
@@ -296,8 +269,8 @@ def _band(items: Items) -> Names:
                               for item in items) else EXTREMES
 
 
-def _point(item: CaseResult, values: Times, band: Names | None) -> ChartPoint:
-    return ChartPoint(values[MEDIAN], _range(values, _bar(item)), _range(values, band))
+def _point(item: CaseResult, values: Times, band: Names | None) -> chart.ChartPoint:
+    return chart.ChartPoint(values[MEDIAN], _range(values, _bar(item)), _range(values, band))
 
 
 def _bar(item: CaseResult) -> Names | None:
@@ -314,18 +287,20 @@ def _range(values: Times, names: Names | None) -> Range | None:
     return Range(*ends) if len(ends) == 2 else None
 
 
-def _dots(figure: Figure, derived: Records, size: int) -> DotChart:
-    rows = tuple(Dot(
+def _dots(figure: Figure, derived: Records, size: int) -> chart.DotChart:
+    rows = tuple(chart.Dot(
         label or figure.name, _point(item, _times(item), _band([item])), (
             columns.median_cell(item.statistics), interval_share(_stats(item)),
-            cell_of(BUSBW, item, derived.get(item.case.case_id, {}))), case_id=item.case.case_id)
+            cell_of(derive.BUSBW, item, derived.get(item.case.case_id, {}))),
+        case_id=item.case.case_id)
         for label, items in figure.lines for item in items)
-    wide = is_wide((row.point.band for row in rows if row.point.band), WIDE)
-    return DotChart(
+    wide = chart.is_wide((row.point.band for row in rows if row.point.band), WIDE)
+    return chart.DotChart(
         title=f"{figure.name}{f' of {size_text(size)}' if size else ''}: time",
         subtitle=figure.subtitle, file_stem=figure.file_stem, notes=(_caption(figure),),
-        case_ids=figure.case_ids, rows=rows, columns=ROW_COLUMNS, x=Axis(
-            SECONDS.title, SECONDS.show, SECONDS.unit, Scale.LOG if wide else Scale.LINEAR))
+        case_ids=figure.case_ids, rows=rows, columns=ROW_COLUMNS, x=chart.Axis(
+            SECONDS.title, SECONDS.show, SECONDS.unit,
+            chart.Scale.LOG if wide else chart.Scale.LINEAR))
 
 
 def _stats(item: CaseResult) -> Statistics:
@@ -371,7 +346,7 @@ def _interval_text(items: Sequence[CaseResult]) -> str:
     return f"Bar: {'; or '.join(meanings)}{left}."
 
 
-def collective_heat_map_case(case: Case) -> HeatMapCase:
+def collective_heat_map_case(case: Case) -> chart.HeatMapCase:
     """Return the call, its details and a note on dark rows; an all_reduce goes first."""
     work = collective_of(case)
     size = f" of {size_text(work.size_bytes)}" if work.traits.moves_data else ""
@@ -380,7 +355,7 @@ def collective_heat_map_case(case: Case) -> HeatMapCase:
             "no rank can finish before all have arrived.")
     parts = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
     order = (work.collective == "all_reduce", case.world_size, work.size_bytes)
-    return HeatMapCase(
+    return chart.HeatMapCase(
         f"{work.collective}{size}", parts, order, note if work.features.needs_all_ranks else "",
         "an all_reduce, then the most ranks, then the largest")
 
@@ -428,7 +403,7 @@ def brief_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     spans = [""] if alone else backends
     yield Table(
         ", ".join((title, *backends[:alone and len(backends) == 1], *words)),
-        (Column("collective", ""), *(Column(name, name) for name in named), column_of(SIZE),
+        (Column("collective", ""), *(Column(name, name) for name in named), column_of(derive.SIZE),
          *(one.column for span in spans for one in _measured(span, spans)),
          Column("flags", "flags", optional=True)),
         (Group("", tuple(_brief_rows(rows, spans, derived))),), is_brief=True)
@@ -449,12 +424,13 @@ def _measured(
             "speedup", f"x {spans[0]}", Show.NUMBER, "", f"t({spans[0]}) / t, of medians",
             "more", span=span), lambda item: _times_as_fast(first, item))
     if len(spans) < MOST_SIDE_BY_SIDE:
-        yield of_case(Column("issue", "issue", Show.DURATION, span=span, optional=True), issue_s)
+        yield of_case(Column("issue", "issue", Show.DURATION, span=span, optional=True),
+                      derive.issue_s)
     if not span:
         yield of_case(Column("p95", "p95", Show.DURATION, optional=True),
                       lambda item: P95.of(item, {}))
-        yield metric_column(ALGBW)
-    yield metric_column(BUSBW, span=span, first_to_go=bool(span))
+        yield metric_column(derive.ALGBW)
+    yield metric_column(derive.BUSBW, span=span, first_to_go=bool(span))
 
 
 def _brief_rows(
@@ -516,10 +492,10 @@ COMMUNICATION_FIELDS = (
 
 def _definitions(derived: Records) -> Iterator[str]:
     yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
-    if any(values.get(OF_LINK.name) is not None for values in derived.values()):
+    if any(values.get(derive.OF_LINK.name) is not None for values in derived.values()):
         yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n; of gloo's "
                "reduce_scatter: 2 x busbw) over what the declared links allow")
-    if any(values.get(OF_PAIR.name) is not None for values in derived.values()):
+    if any(values.get(derive.OF_PAIR.name) is not None for values in derived.values()):
         yield ("of pair = the same over what two ranks of this backend reached alone in this "
                "run (kind hardware, test pairs);")
         yield ("  it is above 100 % where a call uses more links than two ranks do; bound by: "
@@ -528,10 +504,10 @@ def _definitions(derived: Records) -> Iterator[str]:
 
 def _highest_busbw(items: Items, derived: Records) -> Iterator[Line]:
     rates = [(rate, item) for item in items
-             if item.status == "ok" and (rate := _value(BUSBW, item, derived))]
+             if item.status == "ok" and (rate := _value(derive.BUSBW, item, derived))]
     if rates:
         _, item = max(rates, key=lambda pair: pair[0])
-        shown = cell_text(cell_of(BUSBW, item, derived[item.case.case_id]), Show.GB_PER_S)
+        shown = cell_text(cell_of(derive.BUSBW, item, derived[item.case.case_id]), Show.GB_PER_S)
         yield Line(f"{shown} GB/s ({item.case.backend} {collective_of(item.case).collective} "
                    f"{size_text(_size(item))})", topic="peak busbw")
 
@@ -560,7 +536,7 @@ class CollectivePresenter(Presenter[Collective, Values]):
                         if value != str(USUAL[name])), *more],
                      list(map(type_name, works)), [size_range(works)])
 
-    def overviews(self, items: Items, derived: Records) -> Iterator[Chart | Line]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[chart.Chart | Line]:
         yield from map(Line, _definitions(derived))
         yield from _highest_busbw(items, derived)
         yield from charts(items, derived)

@@ -18,22 +18,8 @@ from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
 from hpcbench.kinds.collective.plan import ISSUE, Collective
 from hpcbench.measurement.runner import Runner
+from hpcbench.operations import data
 from hpcbench.operations.collectives import cold_bytes, part_counts
-from hpcbench.operations.data import (
-    AVG_ULPS,
-    DTYPES,
-    Mismatch,
-    all_gather_tensor,
-    average_is_exact,
-    compare,
-    contributed,
-    flip,
-    moved,
-    poison,
-    reduce_scatter_tensor,
-    reduced,
-    wipe,
-)
 from hpcbench.operations.place import Buffers, DirectCalls, Place
 from hpcbench.plan.workload import Workload
 from hpcbench.registry import load
@@ -57,17 +43,17 @@ class Operation:
     def __init__(self, spec: Collective, place: Place) -> None:
         self.spec = spec
         self.place = place
-        self.dtype = DTYPES[spec.dtype]
-        self.poison = poison(self.dtype)
-        exact = spec.op != "avg" or average_is_exact(place.world_size, self.dtype)
-        self._ulps = 0 if exact else AVG_ULPS
+        self.dtype = data.DTYPES[spec.dtype]
+        self.poison = data.poison(self.dtype)
+        exact = spec.op != "avg" or data.average_is_exact(place.world_size, self.dtype)
+        self._ulps = 0 if exact else data.AVG_ULPS
         self.name = spec.collective
         self.root = place.global_rank(int(spec.root or 0))
         self.is_root = place.number == self.root
 
     def prepare(self) -> None:
         """Make the next call start from the same inputs and an output that is not yet right."""
-        wipe(self.output)
+        data.wipe(self.output)
 
     def issue(self, *, async_op: bool) -> Any:
         """Issue the collective. With ``async_op`` return an object with a method ``wait``."""
@@ -79,13 +65,13 @@ class Operation:
 
     def corrupt_output(self) -> None:
         """Flip one bit of the output, for tests of the check."""
-        flip(self.output)
+        data.flip(self.output)
 
-    def check(self) -> Mismatch | None:
+    def check(self) -> data.Mismatch | None:
         """Compare the buffer that was just timed with the expected result, if there is one."""
         if not self.has_result:
             return None
-        return compare(self.output, self.expected, ulps=self._ulps)
+        return data.compare(self.output, self.expected, ulps=self._ulps)
 
     def empty(self, count: int) -> torch.Tensor:
         return torch.empty(count, dtype=self.dtype, device=self.place.device)
@@ -168,16 +154,16 @@ class Rotation:
     def corrupt_output(self) -> None:
         self.sets[self._at].corrupt_output()
 
-    def check(self) -> Mismatch | None:
+    def check(self) -> data.Mismatch | None:
         return self.sets[self._at].check()
 
 
 def call_directly(operation: Operation, calls: DirectCalls) -> None:
     """Make the operation a library's own call; restoring and checking stay the same."""
     spec = operation.spec
-    operation.run = calls.prepared(spec.collective, Buffers(  # type: ignore[method-assign, assignment]
-        source=operation.given, output=operation.output, op=spec.op or "",
-        root=int(spec.root or 0)))
+    buffers = Buffers(source=operation.given, output=operation.output, op=spec.op or "",
+                      root=int(spec.root or 0))
+    operation.run = calls.prepared(spec.collective, buffers)  # type: ignore[method-assign, assignment]
 
 
 class Reduction(Operation):
@@ -190,12 +176,12 @@ class Reduction(Operation):
         self.output = self.empty(spec.count)
 
     def contribution(self) -> torch.Tensor:
-        return contributed(self.place.rank, self.place.world_size, str(self.spec.op),
-                           self.spec.count, self.dtype, self.place.numbers)
+        return data.contributed(self.place.rank, self.place.world_size, str(self.spec.op),
+                                self.spec.count, self.dtype, self.place.numbers)
 
     def expect(self) -> None:
         """Make the expected result; a rank that has none need not call this."""
-        self.expected = self.on_device(reduced(
+        self.expected = self.on_device(data.reduced(
             self.place.world_size, str(self.spec.op), 0, self.spec.count, self.dtype,
             self.place.numbers))
 
@@ -217,15 +203,15 @@ class AllReduce(Reduction):
 
     def prepare(self) -> None:
         if self.keeps_input:
-            wipe(self.output)
+            data.wipe(self.output)
         else:
             self.output.copy_(self.source)
 
-    def check(self) -> Mismatch | None:
+    def check(self) -> data.Mismatch | None:
         """Compare the output; out of place, also the input with what it was."""
         if (wrong := super().check()) or not self.keeps_input:
             return wrong
-        return compare(self.source, self.on_device(self.contribution()))
+        return data.compare(self.source, self.on_device(self.contribution()))
 
     def issue(self, *, async_op: bool) -> Any:
         return dist.all_reduce(self.output, self.op, group=self.place.group, async_op=async_op)
@@ -239,7 +225,7 @@ class AllGather(Operation):
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
         counts = part_counts(spec.split, place.world_size, spec.count)
-        parts = [moved(rank, 0, count, self.dtype)
+        parts = [data.moved(rank, 0, count, self.dtype)
                  for rank, count in zip(place.numbers, counts, strict=True)]
         self.expected = self.on_device(torch.cat(parts))
         self.source = self.on_device(parts[place.rank])
@@ -250,12 +236,13 @@ class AllGather(Operation):
 
     def prepare(self) -> None:
         """Wipe the output; in place, put this rank's part back into its slot."""
-        wipe(self.output)
+        data.wipe(self.output)
         if self.spec.in_place:
             self.part.copy_(self.source)
 
     def issue(self, *, async_op: bool) -> Any:
-        return all_gather_tensor(self.output, self.part, group=self.place.group, async_op=async_op)
+        return data.all_gather_tensor(self.output, self.part, group=self.place.group,
+                                      async_op=async_op)
 
 
 class UnevenAllGather(AllGather):
@@ -276,9 +263,10 @@ class ReduceScatter(Operation):
         op, start, own = str(spec.op), sum(counts[:place.rank]), counts[place.rank]
         self.op = reduce_op(op)
         self.source = self.on_device(
-            contributed(place.rank, place.world_size, op, sum(counts), self.dtype, place.numbers))
+            data.contributed(place.rank, place.world_size, op, sum(counts), self.dtype,
+                             place.numbers))
         self.expected = self.on_device(
-            reduced(place.world_size, op, start, own, self.dtype, place.numbers))
+            data.reduced(place.world_size, op, start, own, self.dtype, place.numbers))
         self.input = self.empty(sum(counts)) if spec.in_place else self.source
         self.given = self.input
         self.parts = list(self.input.split(counts))
@@ -288,11 +276,11 @@ class ReduceScatter(Operation):
         if self.spec.in_place:
             self.input.copy_(self.source)
         else:
-            wipe(self.output)
+            data.wipe(self.output)
 
     def issue(self, *, async_op: bool) -> Any:
-        return reduce_scatter_tensor(self.output, self.input, self.op, group=self.place.group,
-                                     async_op=async_op)
+        return data.reduce_scatter_tensor(self.output, self.input, self.op, group=self.place.group,
+                                          async_op=async_op)
 
 
 class UnevenReduceScatter(ReduceScatter):
@@ -311,9 +299,9 @@ class AllToAll(Operation):
         self.sent = part_counts(spec.split, place.world_size, spec.count)
         start, own = sum(self.sent[:place.rank]), self.sent[place.rank]
         self.received = [own] * place.world_size
-        parts = [moved(rank, start, own, self.dtype) for rank in place.numbers]
+        parts = [data.moved(rank, start, own, self.dtype) for rank in place.numbers]
         self.expected = self.on_device(torch.cat(parts))
-        self.source = self.on_device(moved(place.number, 0, sum(self.sent), self.dtype))
+        self.source = self.on_device(data.moved(place.number, 0, sum(self.sent), self.dtype))
         self.given = self.source
         self.output = self.empty(sum(self.received))
 
@@ -335,7 +323,7 @@ class Broadcast(Operation):
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
-        self.expected = self.on_device(moved(self.root, 0, spec.count, self.dtype))
+        self.expected = self.on_device(data.moved(self.root, 0, spec.count, self.dtype))
         self.output = self.empty(spec.count)
 
     def prepare(self) -> None:
@@ -343,7 +331,7 @@ class Broadcast(Operation):
         if self.is_root:
             self.output.copy_(self.expected)
         else:
-            wipe(self.output)
+            data.wipe(self.output)
 
     def issue(self, *, async_op: bool) -> Any:
         return dist.broadcast(self.output, self.root, group=self.place.group, async_op=async_op)
@@ -370,12 +358,12 @@ class Gather(Operation):
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
-        self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
+        self.source = self.on_device(data.moved(place.number, 0, spec.count, self.dtype))
         self.given = self.source
         self.output, self.parts = self.empty(0), None
         self.has_result = self.is_root
         if self.is_root:
-            parts = [moved(rank, 0, spec.count, self.dtype) for rank in place.numbers]
+            parts = [data.moved(rank, 0, spec.count, self.dtype) for rank in place.numbers]
             self.expected = self.on_device(torch.cat(parts))
             self.output = self.empty(spec.count * place.world_size)
             self.parts = list(self.output.split(spec.count))
@@ -393,10 +381,10 @@ class Scatter(Operation):
         start, total = place.rank * spec.count, place.world_size * spec.count
         self.parts = None
         if self.is_root:
-            self.source = self.on_device(moved(self.root, 0, total, self.dtype))
+            self.source = self.on_device(data.moved(self.root, 0, total, self.dtype))
             self.given = self.source
             self.parts = list(self.source.split(spec.count))
-        self.expected = self.on_device(moved(self.root, start, spec.count, self.dtype))
+        self.expected = self.on_device(data.moved(self.root, start, spec.count, self.dtype))
         self.output = self.empty(spec.count)
 
     def issue(self, *, async_op: bool) -> Any:
@@ -413,8 +401,8 @@ class SendRecv(Operation):
         super().__init__(spec, place)
         following = place.global_rank((place.rank + 1) % place.world_size)
         preceding = place.global_rank((place.rank - 1) % place.world_size)
-        self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
-        self.expected = self.on_device(moved(preceding, 0, spec.count, self.dtype))
+        self.source = self.on_device(data.moved(place.number, 0, spec.count, self.dtype))
+        self.expected = self.on_device(data.moved(preceding, 0, spec.count, self.dtype))
         self.output = self.empty(spec.count)
         self.given = self.source
         # The receive first: gloo's permission to send travels behind a rank's own data.

@@ -7,17 +7,8 @@ from typing import Any
 
 from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.operations.collectives import collectives
+from hpcbench.reduce import metric
 from hpcbench.reduce.kind_facts import Deriver, settings
-from hpcbench.reduce.metric import (
-    Records,
-    Show,
-    Values,
-    metric,
-    metrics_over_passes,
-    planned,
-    values_over_passes,
-    word,
-)
 from hpcbench.reduce.records import pass_medians_s
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import speedup
@@ -33,20 +24,21 @@ def call_of(item: CaseResult) -> FunctionCall:
 
 SPEEDUP = "speedup_over_baseline"
 RATES = (
-    metric("rank_flops_per_s", "flops of a call over median_s, mean of the ranks", title="per rank",
-           show=Show.TFLOP_PER_S, better="more", optional=True),
-    metric("rank_bytes_per_s", "bytes of a call over median_s, mean of the ranks", title="per rank",
-           show=Show.GB_PER_S, better="more", optional=True),
-    metric("busbw_bytes_per_s", "rank_bytes_per_s x the busbw factor of the collective it names",
-           title="busbw", show=Show.GB_PER_S, better="more", optional=True))
+    metric.metric("rank_flops_per_s", "flops of a call over median_s, mean of the ranks",
+                  title="per rank", show=metric.Show.TFLOP_PER_S, better="more", optional=True),
+    metric.metric("rank_bytes_per_s", "bytes of a call over median_s, mean of the ranks",
+                  title="per rank", show=metric.Show.GB_PER_S, better="more", optional=True),
+    metric.metric("busbw_bytes_per_s",
+                  "rank_bytes_per_s x the busbw factor of the collective it names",
+                  title="busbw", show=metric.Show.GB_PER_S, better="more", optional=True))
 METRICS = (
-    *planned(word("function", "benchmarked function"),
-             word("compare", "what functions that are compared have alike")),
-    word("arguments", "its arguments: NAME=VALUE, separated by spaces",
-         of=lambda item: settings(call_of(item).shown.items())),
-    word("file_sha256", "first 16 hex digits of the SHA-256 of its file",
-         of=lambda item: call_of(item).sha256),
-    *RATES, *metrics_over_passes(
+    *metric.planned(metric.word("function", "benchmarked function"),
+                    metric.word("compare", "what functions that are compared have alike")),
+    metric.word("arguments", "its arguments: NAME=VALUE, separated by spaces",
+                of=lambda item: settings(call_of(item).shown.items())),
+    metric.word("file_sha256", "first 16 hex digits of the SHA-256 of its file",
+                of=lambda item: call_of(item).sha256),
+    *RATES, *metric.metrics_over_passes(
         SPEEDUP, "time of the baseline over this time in a pass, median over passes"))
 
 
@@ -57,7 +49,7 @@ class FunctionDeriver(Deriver):
     version = 2
     columns = METRICS
 
-    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> metric.Records:
         timed = [item for item in items if item.statistics is not None]
         return {item.case.case_id: _values(item, base)
                 for same in grouped((_task(item), item) for item in timed).values()
@@ -72,7 +64,7 @@ def _task(item: CaseResult) -> tuple[object, ...]:
             repr(work.problem()))
 
 
-def _values(item: CaseResult, base: CaseResult | None) -> Values:
+def _values(item: CaseResult, base: CaseResult | None) -> metric.Values:
     assert item.statistics is not None
     median_s = item.statistics.median_s
     flops, rank_bytes = _mean(item, "flops"), _mean(item, "bytes")
@@ -82,7 +74,7 @@ def _values(item: CaseResult, base: CaseResult | None) -> Values:
     return {
         "rank_flops_per_s": flops / median_s if flops else None, "rank_bytes_per_s": of_rank,
         "busbw_bytes_per_s": of_rank * factor if of_rank and factor is not None else None,
-        **values_over_passes(SPEEDUP, None if base in (None, item) else speedup(
+        **metric.values_over_passes(SPEEDUP, None if base in (None, item) else speedup(
             pass_medians_s(item), pass_medians_s(base)))}
 
 

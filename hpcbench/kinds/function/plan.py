@@ -18,28 +18,9 @@ from hpcbench.errors import ConfigError
 from hpcbench.import_path import module_command, passed_variables
 from hpcbench.kinds.function.block import FunctionBlock
 from hpcbench.kinds.registry import kinds
-from hpcbench.operations.functions import (
-    DeclarationError,
-    DeclaredFunction,
-    FunctionFile,
-    Plain,
-    Value,
-    as_value,
-    file_hash,
-    parsed,
-    shown_value,
-    stored_value,
-)
+from hpcbench.operations import functions
+from hpcbench.plan import points
 from hpcbench.plan.case import Case, Planner, PlanRequest
-from hpcbench.plan.points import (
-    COMMON_AXES,
-    CommonPoint,
-    Draft,
-    assemble,
-    common_points,
-    least_calls,
-    listed_lengths,
-)
 from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.records import dataclass
@@ -64,7 +45,7 @@ class FunctionCall(Workload):
     file: str
     sha256: str
     function: str
-    arguments: tuple[tuple[str, Value], ...]
+    arguments: tuple[tuple[str, functions.Value], ...]
     dtype: str
     compare: str = ""
     baseline: bool = False
@@ -89,7 +70,7 @@ class FunctionCall(Workload):
 
     def to_json(self) -> dict[str, Any]:
         return {**Workload.to_json(self), "arguments": [
-            (name, stored_value(value)) for name, value in self.arguments]}
+            (name, functions.stored_value(value)) for name, value in self.arguments]}
 
     def problem(self) -> dict[str, Any]:
         """Return the values that all cases share which are compared with this one."""
@@ -106,9 +87,9 @@ class FunctionCall(Workload):
         return Choice(axes, self.problem(), setting)
 
     @property
-    def shown(self) -> dict[str, Plain]:
+    def shown(self) -> dict[str, functions.Plain]:
         """Return the arguments as tables and summaries have them."""
-        return {name: shown_value(value) for name, value in self.arguments}
+        return {name: functions.shown_value(value) for name, value in self.arguments}
 
 
 class FunctionHost(Protocol):
@@ -122,7 +103,8 @@ class FunctionHost(Protocol):
     def names(self) -> Collection[str]: ...
 
     def cases(
-        self, title: str, block: Block, job: PlanRequest, one: DeclaredFunction, file: FunctionFile,
+        self, title: str, block: Block, job: PlanRequest, one: functions.DeclaredFunction,
+        file: functions.FunctionFile,
     ) -> Iterator[Case]:
         """Yield the cases of a function, and of those beside it. Raises ConfigError."""
 
@@ -135,13 +117,13 @@ class FunctionPlanner(Planner):
     """Plans the functions of files; each file is imported once."""
 
     def __init__(self) -> None:
-        self._files: dict[str, FunctionFile] = {}
+        self._files: dict[str, functions.FunctionFile] = {}
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
         """Return the points of all functions together, as one axis."""
         assert isinstance(block, FunctionBlock)
         return {"points": sum(
-            math.prod(listed_lengths(own, COMMON_AXES).values())
+            math.prod(points.listed_lengths(own, points.COMMON_AXES).values())
             * math.prod(map(len, one.axes.values())) * max(len(one.points), 1)
             for one, own in self._chosen(block, config))}
 
@@ -155,20 +137,20 @@ class FunctionPlanner(Planner):
                 continue
             _refuse_strangers(func, file)
             shared = _shared(func, [other for other, _ in chosen])
-            for point in common_points(own, job):
+            for point in points.common_points(own, job):
                 for arguments in func.every_point():
                     work = FunctionCall(
                         file.path, file.sha256, func.name, tuple(arguments.items()), point.dtype,
                         func.compare, func.baseline, shared)
-                    yield assemble(title, own, job, point, _draft(work, point, job))
+                    yield points.assemble(title, own, job, point, _draft(work, point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> FunctionCall:
         return FunctionCall(**{**data, "shared": tuple(data["shared"]), "arguments": tuple(
-            (name, as_value(value)) for name, value in data["arguments"])})
+            (name, functions.as_value(value)) for name, value in data["arguments"])})
 
     def _chosen(
         self, block: FunctionBlock, config: Config,
-    ) -> list[tuple[DeclaredFunction, FunctionBlock]]:
+    ) -> list[tuple[functions.DeclaredFunction, FunctionBlock]]:
         """Return the benchmarks of a block, each with the block as its decorator changes it."""
         file = self._file(block.file, config)
         declared = {one.name: one for one in file.benchmarks}
@@ -179,13 +161,13 @@ class FunctionPlanner(Planner):
                 for one in (map(declared.__getitem__, block.function) if block.function
                             else file.benchmarks)]
 
-    def _file(self, path: str, config: Config) -> FunctionFile:
+    def _file(self, path: str, config: Config) -> functions.FunctionFile:
         if path not in self._files:
             self._files[path] = read_functions(path, config.launch)
         return self._files[path]
 
 
-def read_functions(path: str, launch: Launch) -> FunctionFile:
+def read_functions(path: str, launch: Launch) -> functions.FunctionFile:
     """Return the declarations of a file, which a child that imports it prints. Raises ConfigError.
 
     The child has as long as a worker to start, and its variables."""
@@ -196,17 +178,17 @@ def read_functions(path: str, launch: Launch) -> FunctionFile:
     absolute = str(Path(path).absolute())
     try:
         code, printed = _imported(absolute, launch)
-        benchmarks = parsed(printed.decode().rpartition("\n")[2])
+        benchmarks = functions.parsed(printed.decode().rpartition("\n")[2])
     except TimeoutError:
         raise ConfigError(f"file: {path} was not imported within {launch.init_timeout_s:g} s "
                           "(launch.init_timeout_s); keep work out of its top level") from None
-    except DeclarationError as error:
+    except functions.DeclarationError as error:
         where = f"{path}:{error.line}" if error.line else path
         raise ConfigError(f"file: {where}: {error.message}{_remedy(error.message)}") from None
     except ValueError:
         raise ConfigError(f"file: {path} ended Python with code {code} when it was "
                           "imported; see what it printed above") from None
-    return FunctionFile(absolute, file_hash(content), benchmarks)
+    return functions.FunctionFile(absolute, functions.file_hash(content), benchmarks)
 
 
 def _imported(path: str, launch: Launch) -> tuple[int, bytes]:
@@ -241,7 +223,8 @@ def _remedy(message: str) -> str:
     return ""
 
 
-def _with_common(block: FunctionBlock, func: DeclaredFunction, file: FunctionFile) -> FunctionBlock:
+def _with_common(block: FunctionBlock, func: functions.DeclaredFunction,
+                 file: functions.FunctionFile) -> FunctionBlock:
     """Return the block with the common keys of a decorator. Raises ConfigError for bad values."""
     if not func.common:
         return block
@@ -250,7 +233,7 @@ def _with_common(block: FunctionBlock, func: DeclaredFunction, file: FunctionFil
     return FunctionBlock.of_plain(plain, file.place(func))
 
 
-def _refuse_strangers(func: DeclaredFunction, file: FunctionFile) -> None:
+def _refuse_strangers(func: functions.DeclaredFunction, file: functions.FunctionFile) -> None:
     """Raise ConfigError for keys that only a function compared with another kind can have."""
     titles = [host.title for host in hosts()]
     others = "".join(f"; as a {host.title}, compare {unknown_name(func.compare, host.names)}"
@@ -266,18 +249,19 @@ def _refuse_strangers(func: DeclaredFunction, file: FunctionFile) -> None:
                           f"function the baseline{others}")
 
 
-def _shared(one: DeclaredFunction, others: Sequence[DeclaredFunction]) -> tuple[str, ...]:
+def _shared(one: functions.DeclaredFunction,
+            others: Sequence[functions.DeclaredFunction]) -> tuple[str, ...]:
     """Return the arguments, settings apart, that all functions of one's comparison have."""
     same = [other for other in others if one.compare and other.compare == one.compare]
     return tuple(name for name in one.arguments if name not in one.settings
                  and all(name in other.arguments for other in same))
 
 
-def _draft(work: FunctionCall, point: CommonPoint, job: PlanRequest) -> Draft:
+def _draft(work: FunctionCall, point: points.CommonPoint, job: PlanRequest) -> points.Draft:
     skip = unfit_world(point.backend, point.world_size, job.world_size)
-    return Draft(
+    return points.Draft(
         workload=work, device=resolve_device(point.backend, point.device),
         validate=point.validate, memory_bytes=0, skip=skip,
-        estimate_s=least_calls(point, job.config) * _CALL_S, identity={
+        estimate_s=points.least_calls(point, job.config) * _CALL_S, identity={
             "kind": "function", "function": work.function, "sha256": work.sha256,
             "arguments": dict(work.to_json()["arguments"]), "dtype": work.dtype})

@@ -11,39 +11,19 @@ from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
-from hpcbench.views import columns
+from hpcbench.views import columns, metric_tables, table
 from hpcbench.views.chart import PLAIN, Axis, Bar, BarChart, BarSection, Chart, Look, file_name
-from hpcbench.views.metric_tables import (
-    INTERVAL,
-    OUTCOME,
-    TIME,
-    WRONG,
-    fields_of,
-    of_case,
-    passes_column,
-    result_tables,
-)
 from hpcbench.views.presenter import Presenter, Words
-from hpcbench.views.table import (
-    RANGE,
-    Cell,
-    Column,
-    Line,
-    Range,
-    Show,
-    Table,
-    backend_text,
-    device_type,
-)
 
 Items = Sequence[CaseResult]
 MOST_BARS = 24
-FUNCTION = of_case(Column("function", "function"), lambda item: call_of(item).function)
-TYPE = of_case(Column("dtype", "type"), lambda item: call_of(item).dtype)
-RESULTS = (TYPE, TIME, INTERVAL, *RATES, passes_column(
-    Column("speedup", "speed-up", Show.RATIO, RANGE,
-           "time of the baseline over this one, median and range of passes", "more",
-           optional=True), SPEEDUP), WRONG, *OUTCOME)
+FUNCTION = metric_tables.of_case(table.Column("function", "function"),
+                                 lambda item: call_of(item).function)
+TYPE = metric_tables.of_case(table.Column("dtype", "type"), lambda item: call_of(item).dtype)
+RESULTS = (TYPE, metric_tables.TIME, metric_tables.INTERVAL, *RATES, metric_tables.passes_column(
+    table.Column("speedup", "speed-up", table.Show.RATIO, table.RANGE,
+                 "time of the baseline over this one, median and range of passes", "more",
+                 optional=True), SPEEDUP), metric_tables.WRONG, *metric_tables.OUTCOME)
 DEFINITION = (
     "functions: per rank = flops or bytes that the function states of a call on a rank / time p50;",
     "  speed-up = median over passes (their range) of time of the baseline / time, at the same "
@@ -55,25 +35,28 @@ class FunctionPresenter(Presenter[FunctionCall, Values]):
 
     fields = columns.names_of(SPEEDUP)
 
-    def listing(self) -> Iterator[Line]:
-        yield Line("functions of a Python file (kind function)", "title")
-        yield Line("  each function marked @hpcbench.benchmark: hpcbench run FILE.py")
+    def listing(self) -> Iterator[table.Line]:
+        yield table.Line("functions of a Python file (kind function)", "title")
+        yield table.Line("  each function marked @hpcbench.benchmark: hpcbench run FILE.py")
 
     def words(self, works: Sequence[FunctionCall]) -> Words:
         names = dict.fromkeys(work.function for work in works)
         return Words(what=[", ".join(names)], types=[work.dtype for work in works])
 
-    def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
+    def tables(self, title: str, items: Items, derived: Records) -> Iterator[table.Table]:
         """Yield a table; its first columns are the arguments that any of its functions has."""
         names = dict.fromkeys(name for item in items if item.status in columns.TABLED
                               for name, _ in call_of(item).arguments)
-        own = (of_case(Column(f"argument_{name}", name, optional=True), partial(_argument, name))
+        own = (metric_tables.of_case(table.Column(f"argument_{name}", name, optional=True),
+                                     partial(_argument, name))
                for name in names)
-        return result_tables(title, items, derived, (FUNCTION, *own, *RESULTS), _place)
+        return metric_tables.result_tables(title, items, derived, (FUNCTION, *own, *RESULTS),
+                                           _place)
 
-    def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
+    def overviews(self, items: Items,
+                  derived: Records) -> Iterator[table.Table | Chart | table.Line]:
         """Yield the meanings of the columns, and a chart for each comparison."""
-        yield from map(Line, DEFINITION)
+        yield from map(table.Line, DEFINITION)
         timed = [item for item in items if item.statistics is not None]
         for task, of_task in grouped((call_of(item).task_name, item) for item in timed).items():
             yield _chart(task, of_task[:MOST_BARS], len(of_task))
@@ -85,7 +68,7 @@ class FunctionPresenter(Presenter[FunctionCall, Values]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> Mapping[str, object]:
-        names = dict.fromkeys((*fields_of(METRICS), *self.fields))
+        names = dict.fromkeys((*metric_tables.fields_of(METRICS), *self.fields))
         shown = [{"case_id": item.case.case_id, **{name: row[name] for name in names}}
                  for item, row in zip(items, rows, strict=True)]
         return {"functions": shown} if shown else {}
@@ -93,7 +76,7 @@ class FunctionPresenter(Presenter[FunctionCall, Values]):
 
 def _place(item: CaseResult) -> str:
     ranks = plural(item.case.world_size, "rank")
-    return f"{backend_text(item.case)} ({device_type(item)})  {ranks}"
+    return f"{table.backend_text(item.case)} ({table.device_type(item)})  {ranks}"
 
 
 def _problem(item: CaseResult) -> str:
@@ -103,7 +86,7 @@ def _problem(item: CaseResult) -> str:
     return "  ".join((_place(item), " ".join((*shared, work.dtype))))
 
 
-def _argument(name: str, item: CaseResult) -> Cell:
+def _argument(name: str, item: CaseResult) -> table.Cell:
     arguments = call_of(item).shown
     return str(arguments[name]) if name in arguments else None
 
@@ -113,7 +96,7 @@ def _chart(task: str, drawn: Items, count: int) -> BarChart:
     more = (f"The first {len(drawn)} of {count}.",) if count > len(drawn) else ()
     return BarChart(
         f"{task}: time of a call", "median of the timed samples", file_name(f"functions-{task}"),
-        more, tuple(item.case.case_id for item in drawn), Axis("time p50", Show.MS, "ms"), (),
+        more, tuple(item.case.case_id for item in drawn), Axis("time p50", table.Show.MS, "ms"), (),
         tuple(BarSection(place, tuple(bars)) for place, bars in sections.items()),
         (), whisker="95 % interval of the median")
 
@@ -124,4 +107,4 @@ def _bar(item: CaseResult) -> Bar:
     own = [f"{name}={value}" for name, value in work.shown.items() if name not in work.shared]
     ends = columns.interval_cell(item.statistics)
     return Bar(" ".join((work.function, *own)), (), ((item.statistics.median_s, Look("", PLAIN)),),
-               ends if isinstance(ends, Range) else None, case_id=item.case.case_id)
+               ends if isinstance(ends, table.Range) else None, case_id=item.case.case_id)

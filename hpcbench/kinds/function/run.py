@@ -8,15 +8,8 @@ from typing import Any
 
 from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.measurement.runner import Runner
+from hpcbench.operations import functions
 from hpcbench.operations.context import Context, called, output_of
-from hpcbench.operations.functions import (
-    TimedCall,
-    WrongResult,
-    checked,
-    lines_of,
-    load_functions,
-    timed_call,
-)
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
 
@@ -24,7 +17,7 @@ from hpcbench.plan.workload import Workload
 class FunctionOperation:
     """A function of a file, ready to be called."""
 
-    def __init__(self, name: str, place: Place, call: TimedCall) -> None:
+    def __init__(self, name: str, place: Place, call: functions.TimedCall) -> None:
         self.name, self.place = name, place
         self.run: Callable[[], object] = call.step
         self.prepare: Callable[[], object] = call.prepare or _nothing
@@ -35,9 +28,9 @@ class FunctionOperation:
         """Fill the output with values that no call gives. Raises CaseError without one."""
         output_of(self._call, self.name).fill_(-1)
 
-    def check(self) -> WrongResult | None:
+    def check(self) -> functions.WrongResult | None:
         assert self._call.check is not None
-        return checked(self._call.check)
+        return functions.checked(self._call.check)
 
     def answer(self) -> dict[str, Any]:
         """Return the values that the function reports of one call on this rank."""
@@ -65,7 +58,8 @@ class FunctionRunner(Runner):
     ) -> Iterator[FunctionOperation]:
         """Give the operation of a function; errors of its file name the line."""
         assert isinstance(work, FunctionCall)
-        with lines_of(work.file):
-            function = load_functions(work.file, work.sha256)[work.function]
+        with functions.lines_of(work.file):
+            function = functions.load_functions(work.file, work.sha256)[work.function]
             returned = called(function, Context(place, work.dtype), work.dtype, work.arguments)
-            yield FunctionOperation(work.function, place, timed_call(returned, work.function))
+            yield FunctionOperation(work.function, place,
+                                    functions.timed_call(returned, work.function))

@@ -10,5 +10,5 @@ SPEC = KindSpec(
     deriver_path=f"{_ROOM}.derive:PrimitiveDeriver",
     presenter_path=f"{_ROOM}.present:PrimitivePresenter",
     catalogue_path=f"{_ROOM}.plan.planner:catalogue",
-    host_path=f"{_ROOM}.plan.functions:PrimitiveHost",
+    host_path=f"{_ROOM}.plan.planner:PrimitiveHost",
     aliases=("primitives",), order=20)

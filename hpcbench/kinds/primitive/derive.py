@@ -17,15 +17,8 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.collectives import WireRate, collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
+from hpcbench.reduce import kind_facts, roofline
 from hpcbench.reduce.checks import MOST_OF_PEAK, Violation, bandwidth_problem
-from hpcbench.reduce.kind_facts import (
-    CallWork,
-    Deriver,
-    Fact,
-    ReadSamples,
-    SentBytes,
-    settings,
-)
 from hpcbench.reduce.metric import (
     Records,
     Show,
@@ -41,22 +34,7 @@ from hpcbench.reduce.metric import (
 )
 from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpaired
 from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.roofline import (
-    COMPUTE,
-    ROOFLINE,
-    Demand,
-    Roofline,
-    ceilings_of,
-    over_measured,
-    roofline,
-    roofline_values,
-)
-from hpcbench.statistics.overlap import (
-    exposed_communication_s,
-    overlap_efficiency,
-    speedup,
-    times_longest_part,
-)
+from hpcbench.statistics import overlap as overlaps
 from hpcbench.units import digits, grouped, to_tflop_per_s
 
 COMPUTE_ONLY, COMM_ONLY, BASE = "compute_only", "comm_only", "torch"
@@ -92,13 +70,13 @@ EXPOSED, OVERLAP, TIMES_LONGEST, SPEEDUP = COMPARED = (
     "exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")
 """Numbers over passes (`statistics.overlap`), of cases that compute and communicate."""
 NOT_COMPARED = document("not_compared", "why one of them is absent", type=tuple[str, ...])
-ROOF = document("roofline", "least times by each ceiling, and which binds", type=Roofline)
+ROOF = document("roofline", "least times by each ceiling, and which binds", type=roofline.Roofline)
 METRICS = (
     PRIMITIVE, IMPLEMENTATION, ORDER, SHAPE, FLOPS, *_OTHERS,
     *(whole(f"problem_{name}", "extent of the global problem", of=of_workload(name))
       for name in "mnk"),
     word("options", "options: NAME=VALUE, separated by spaces",
-         of=lambda item: settings(primitive_of(item.case).options)),
+         of=lambda item: kind_facts.settings(primitive_of(item.case).options)),
     PER_RANK, ALL_RANKS, ALGBW, BUSBW,
     metric("compute_only_s", "median of the products alone"),
     metric("comm_only_s", "median of the communication alone"),
@@ -106,7 +84,7 @@ METRICS = (
     *metrics_over_passes(OVERLAP, "share of the shorter part that passed under the longer one"),
     *metrics_over_passes(TIMES_LONGEST, "time over that of the longer part alone"),
     *metrics_over_passes(SPEEDUP, "time of torch over this time in a pass, median over passes"),
-    NOT_COMPARED, OF_MEASURED, OF_DECLARED, *ROOFLINE, ROOF)
+    NOT_COMPARED, OF_MEASURED, OF_DECLARED, *roofline.ROOFLINE, ROOF)
 
 
 def flop_rates(work: Primitive, time_s: float) -> Values:
@@ -140,26 +118,26 @@ def _limits(item: CaseResult, flops: Values, hardware: Mapping[str, Any]) -> Val
     """Return shares of the measured and of the declared product, and the roofline of the rank with
     most to do; each collective of a call is a message."""
     of, ranks = primitive_of(item.case), item.case.world_size
-    ceilings = ceilings_of(item, of.dtype, hardware)
-    demand = Demand(of.flops, product_bytes(of, ranks) if of.flops else 0, carried_bytes(item.case),
-                    len(of.calls) if of.wire_bytes else 0)
-    bound = roofline(demand, median_s(item) or 0.0, ceilings)
+    ceilings = roofline.ceilings_of(item, of.dtype, hardware)
+    demand = roofline.Demand(of.flops, product_bytes(of, ranks) if of.flops else 0,
+                             carried_bytes(item.case), len(of.calls) if of.wire_bytes else 0)
+    bound = roofline.roofline(demand, median_s(item) or 0.0, ceilings)
     shares = {f"of_{one.source}_product": flops[PER_RANK.name] / one.rate
-              for one in ceilings if flops and one.limit == COMPUTE}
-    return {**shares, **roofline_values(bound), ROOF.name: bound}
+              for one in ceilings if flops and one.limit == roofline.COMPUTE}
+    return {**shares, **roofline.roofline_values(bound), ROOF.name: bound}
 
 
-def work(item: CaseResult, values: Values) -> CallWork | None:
+def work(item: CaseResult, values: Values) -> kind_facts.CallWork | None:
     """Return the rows that all ranks multiply; None for a part alone, which is not divided so."""
     of = primitive_of(item.case)
     if not does_both(of) or item.statistics is None:
         return None
     exposed_s = values.get(f"{EXPOSED}_passes")
-    return CallWork(
+    return kind_facts.CallWork(
         task=(of.primitive, of.order, of.dtype, of.n, of.k, of.groups),
         title=f"{of.primitive} {of.order} {of.dtype} n={of.n} k={of.k}",
-        way=" ".join((of.implementation, *settings(of.options))), amount=of.m, unit="rows",
-        communication=exposed_s and replace(exposed_s, **{
+        way=" ".join((of.implementation, *kind_facts.settings(of.options))), amount=of.m,
+        unit="rows", communication=exposed_s and replace(exposed_s, **{
             name: getattr(exposed_s, name) / item.statistics.median_s
             for name in ("median", "least", "greatest")}))
 
@@ -214,16 +192,16 @@ def _comparisons(item: CaseResult, alike: Sequence[CaseResult]) -> Values:
     compute, communicate, base = (
         () if name in missing else pass_medians_s(other) for name, other in partners.items())
     own = pass_medians_s(item)
-    overlap = overlap_efficiency(own, compute, communicate)
+    overlap = overlaps.overlap_efficiency(own, compute, communicate)
     if overlap is None and not missing.keys() & {*PARTS}:
         missing["both"] = (
             f"there is no pass in which {COMPUTE_ONLY} and {COMM_ONLY} were both run, too")
     return {
         **{f"{name}_s": median_s(partners[name]) for name in PARTS if name not in missing},
-        **values_over_passes(EXPOSED, exposed_communication_s(own, compute)),
+        **values_over_passes(EXPOSED, overlaps.exposed_communication_s(own, compute)),
         **values_over_passes(OVERLAP, overlap),
-        **values_over_passes(TIMES_LONGEST, times_longest_part(own, compute, communicate)),
-        **values_over_passes(SPEEDUP, speedup(own, base)),
+        **values_over_passes(TIMES_LONGEST, overlaps.times_longest_part(own, compute, communicate)),
+        **values_over_passes(SPEEDUP, overlaps.speedup(own, base)),
         NOT_COMPARED.name: tuple(missing.values())}
 
 
@@ -236,7 +214,7 @@ def _values(
             **(_comparisons(item, alike) if does_both(of) else {})}
 
 
-class PrimitiveDeriver(Deriver):
+class PrimitiveDeriver(kind_facts.Deriver):
     """Derives rates, and comparisons with the parts alone and with torch."""
 
     version = 6
@@ -248,11 +226,11 @@ class PrimitiveDeriver(Deriver):
                 for item in same if item.statistics is not None}
 
     def facts(
-        self, item: CaseResult, record: Values | None, read: ReadSamples,
-    ) -> Iterator[Fact]:
+        self, item: CaseResult, record: Values | None, read: kind_facts.ReadSamples,
+    ) -> Iterator[kind_facts.Fact]:
         values = record or {}
-        yield from over_measured("its FLOP rate", values.get(OF_MEASURED.name))
-        yield SentBytes(carried_bytes(item.case) * item.case.world_size)
+        yield from roofline.over_measured("its FLOP rate", values.get(OF_MEASURED.name))
+        yield kind_facts.SentBytes(carried_bytes(item.case) * item.case.world_size)
         if done := work(item, values):
             yield done
 

@@ -12,36 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.kinds.primitive.derive import (
-    ALL_RANKS,
-    BUSBW,
-    COMM_ONLY,
-    COMPARED,
-    COMPUTE_ONLY,
-    EXPOSED,
-    FLOPS,
-    IMPLEMENTATION,
-    LONGEST,
-    METRICS,
-    NOT_COMPARED,
-    OF_DECLARED,
-    OF_MEASURED,
-    ORDER,
-    OVERLAP,
-    PARTS,
-    PER_RANK,
-    PRIMITIVE,
-    ROOF,
-    SHAPE,
-    SHARDED,
-    SPEEDUP,
-    SUM,
-    TIMES_LONGEST,
-    Options,
-    carried_bytes,
-    parts_alone,
-    parts_first,
-)
+from hpcbench.kinds.primitive import derive
 from hpcbench.kinds.primitive.plan.implementations import PrimitiveRegistry, load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
@@ -50,20 +21,7 @@ from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural
-from hpcbench.views import columns
-from hpcbench.views.chart import (
-    PLAIN,
-    Axis,
-    Bar,
-    BarChart,
-    BarSection,
-    Chart,
-    HeatMapCase,
-    Look,
-    Shown,
-    file_name,
-    rooflines_shown,
-)
+from hpcbench.views import chart, columns
 from hpcbench.views.columns import ends_of, middle_cell, names_of, pass_range
 from hpcbench.views.labels import distinct_names, short_labels, vary
 from hpcbench.views.metric_tables import (
@@ -239,36 +197,39 @@ def _span(name: str) -> PlannedColumn:
 
 
 PLAN = (
-    _planned(PRIMITIVE), _planned(IMPLEMENTATION),
-    _planned(ORDER, together=several(planned_as(ORDER.name)), title="orders"),
+    _planned(derive.PRIMITIVE), _planned(derive.IMPLEMENTATION),
+    _planned(derive.ORDER, together=several(planned_as(derive.ORDER.name)), title="orders"),
     PlannedColumn(Column("options", "options", optional=True),
                   lambda case: options_text(primitive_of(case).options), _left_out), *PLACE,
     PlannedColumn(Column("type", "type"), planned_as("dtype"), several(planned_as("dtype")),
                   "type"),
-    *map(_span, "mnk"), _planned(SHAPE, together=_left_out),
-    PlannedColumn(replace(column_of(FLOPS), detail=True),
+    *map(_span, "mnk"), _planned(derive.SHAPE, together=_left_out),
+    PlannedColumn(replace(column_of(derive.FLOPS), detail=True),
                   lambda case: primitive_of(case).flops or None, _left_out),
-    PlannedColumn(Column("wire", "wire", Show.COUNT, "B", FLOPS.text, "less", optional=True,
-                         detail=True), lambda case: round(carried_bytes(case)) or None, _left_out))
+    PlannedColumn(Column("wire", "wire", Show.COUNT, "B", derive.FLOPS.text, "less", optional=True,
+                         detail=True), lambda case: round(derive.carried_bytes(case)) or None,
+                  _left_out))
 ON_BARS = (
     of_case(Column("time_p50", "time", Show.US, "us", better="less"),
             lambda item: median_s(item) or 0.0),
-    passes_column(Column(OVERLAP, "overlap %", Show.WHOLE_PERCENT, better="more"), OVERLAP),
-    passes_column(Column(TIMES_LONGEST, "x longest", Show.RATIO, better="less"), TIMES_LONGEST,
-                  middle_cell),
-    passes_column(Column(SPEEDUP, "x torch", Show.RATIO, better="more"), SPEEDUP, middle_cell))
+    passes_column(Column(derive.OVERLAP, "overlap %", Show.WHOLE_PERCENT, better="more"),
+                  derive.OVERLAP),
+    passes_column(Column(derive.TIMES_LONGEST, "x longest", Show.RATIO, better="less"),
+                  derive.TIMES_LONGEST, middle_cell),
+    passes_column(Column(derive.SPEEDUP, "x torch", Show.RATIO, better="more"), derive.SPEEDUP,
+                  middle_cell))
 RESULTS = (
-    TIME, INTERVAL, metric_column(PER_RANK, first_to_go=True),
-    metric_column(ALL_RANKS, detail=True), OF_MEASURED, OF_DECLARED,
-    metric_column(BUSBW, detail=True),
+    TIME, INTERVAL, metric_column(derive.PER_RANK, first_to_go=True),
+    metric_column(derive.ALL_RANKS, detail=True), derive.OF_MEASURED, derive.OF_DECLARED,
+    metric_column(derive.BUSBW, detail=True),
     passes_column(Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less",
-                         first_to_go=True), EXPOSED, middle_cell),
+                         first_to_go=True), derive.EXPOSED, middle_cell),
     passes_column(Column("overlap", "overlap", Show.WHOLE_PERCENT, f"%, {RANGE}",
-                         "of the shorter part", "more", first_to_go=True), OVERLAP),
+                         "of the shorter part", "more", first_to_go=True), derive.OVERLAP),
     passes_column(Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part",
-                         "less", detail=True), TIMES_LONGEST, middle_cell),
+                         "less", detail=True), derive.TIMES_LONGEST, middle_cell),
     passes_column(Column("speedup", "x torch", Show.RATIO, RANGE, "t(torch) / t", "more"),
-                  SPEEDUP),
+                  derive.SPEEDUP),
     WRONG, *OUTCOME)
 
 
@@ -284,19 +245,19 @@ def primitive_tables(title: str, items: Items, derived: Records) -> Iterator[Tab
 
     options = of_case(Column("options", "options", optional=True),
                       lambda item: _own_options(item, common[item.case.case_id]))
-    shown = (IMPLEMENTATION, options, *RESULTS)
-    for table in result_tables(title, by_id.values(), derived, shown, where, parts_first):
+    shown = (derive.IMPLEMENTATION, options, *RESULTS)
+    for table in result_tables(title, by_id.values(), derived, shown, where, derive.parts_first):
         listed = [by_id[row.case_id] for row in table.rows if row.case_id]
         yield replace(table, notes=tuple(_notes(listed, derived)))
 
 
-def _common_options(items: Items) -> Options:
+def _common_options(items: Items) -> derive.Options:
     """Return the options that all of several cases have; none for one case."""
     shared, own = vary(primitive_of(item.case).options for item in items)
     return frozenset(shared if len(own) > 1 else ())
 
 
-def _own_options(item: CaseResult, common: Options) -> str:
+def _own_options(item: CaseResult, common: derive.Options) -> str:
     return options_text([one for one in primitive_of(item.case).options if one not in common])
 
 
@@ -308,11 +269,11 @@ def _where(item: CaseResult) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def rooflines(items: Items, derived: Records) -> list[Shown]:
-    shown = [(item, bound) for item in items if (bound := ROOF.value(
+def rooflines(items: Items, derived: Records) -> list[chart.Shown]:
+    shown = [(item, bound) for item in items if (bound := derive.ROOF.value(
         item, derived.get(item.case.case_id)))]
     titles = distinct_names([(_short_title(item), _details(item)) for item, _ in shown])
-    return [Shown(title, item.case.case_id, found)
+    return [chart.Shown(title, item.case.case_id, found)
             for title, (item, found) in zip(titles, shown, strict=True)]
 
 
@@ -330,7 +291,7 @@ def _details(item: CaseResult) -> tuple[str, ...]:
 
 def _notes(items: Items, derived: Records) -> Iterator[Line]:
     rows = [derived.get(item.case.case_id, {}) for item in items]
-    overlaps = [one for values in rows if (one := values.get(f"{OVERLAP}_passes"))]
+    overlaps = [one for values in rows if (one := values.get(f"{derive.OVERLAP}_passes"))]
     if overlaps:
         yield Line("comparisons with the parts and torch: medians over passes, not quotients of "
                    "this row", about=("exposed", "overlap", "times_longest", "speedup"))
@@ -338,24 +299,27 @@ def _notes(items: Items, derived: Records) -> Iterator[Line]:
         yield Line("overlap below 0: slower than communication and product one after the other",
                    about=("overlap",))
     names = short_labels(item.case.label for item in items)
-    yield from columns.unclear_notes(((names[item.case.label], values.get(f"{EXPOSED}_passes"), {
-        "t": median_s(item), **{f"t({name})": values.get(f"{name}_s") for name in PARTS},
+    yield from columns.unclear_notes(((names[item.case.label],
+                                       values.get(f"{derive.EXPOSED}_passes"), {
+        "t": median_s(item), **{f"t({name})": values.get(f"{name}_s") for name in derive.PARTS},
     }) for item, values in zip(items, rows, strict=True)), "exposed")
-    counts = Counter(reason for values in rows for reason in values.get(NOT_COMPARED.name) or ())
+    counts = Counter(reason for values in rows for reason in values.get(derive.NOT_COMPARED.name)
+                     or ())
     for reason, count in counts.items():
         yield Line(f"{plural(count, 'row')} not compared: {reason}", "quiet")
 
 
 MOST_ROWS = 30
 """More rows than this are split over several charts, by section."""
-WHOLE = Look("", PLAIN, 0.75)
-COMPUTE_LINE = Look(COMPUTE_ONLY, "#6a4c93", width=1.6)
-COMMUNICATE_LINE = Look(COMM_ONLY, "#8a6d1d", width=1.6)
+WHOLE = chart.Look("", chart.PLAIN, 0.75)
+COMPUTE_LINE = chart.Look(derive.COMPUTE_ONLY, "#6a4c93", width=1.6)
+COMMUNICATE_LINE = chart.Look(derive.COMM_ONLY, "#8a6d1d", width=1.6)
 """In colours that no implementation has; the bars of the parts are in those of their lines."""
-BARS = {look.label: Look("", look.colour, 0.75) for look in (COMPUTE_LINE, COMMUNICATE_LINE)}
-BOUND = Look("longer of the two: perfect overlap", "#000000", 0.22, width=6)
-TOGETHER = Look("sum: one after the other", "#000000", dotted=True)
-LINES = {LONGEST: BOUND, SUM: TOGETHER, COMPUTE_ONLY: COMPUTE_LINE, COMM_ONLY: COMMUNICATE_LINE}
+BARS = {look.label: chart.Look("", look.colour, 0.75) for look in (COMPUTE_LINE, COMMUNICATE_LINE)}
+BOUND = chart.Look("longer of the two: perfect overlap", "#000000", 0.22, width=6)
+TOGETHER = chart.Look("sum: one after the other", "#000000", dotted=True)
+LINES = {derive.LONGEST: BOUND, derive.SUM: TOGETHER, derive.COMPUTE_ONLY: COMPUTE_LINE,
+         derive.COMM_ONLY: COMMUNICATE_LINE}
 """Times of `parts_alone` as they are drawn: the wide line below the others."""
 LEGEND = (COMPUTE_LINE, COMMUNICATE_LINE, BOUND, TOGETHER)
 CAPTION = (
@@ -375,7 +339,7 @@ def _key(item: CaseResult) -> Key:
             device_type(item), plural(case.world_size, "rank"), mode_text(item), env_text(case))
 
 
-def _charts(key: Key, items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
+def _charts(key: Key, items: Sequence[CaseResult], derived: Records) -> Iterator[chart.BarChart]:
     sections = _sections(items)
     groups = ([sections] if len(items) <= MOST_ROWS else
               [{title: same} for title, same in sections.items()])
@@ -386,12 +350,12 @@ def _charts(key: Key, items: Sequence[CaseResult], derived: Records) -> Iterator
         stem = (*key, next(iter(group)) if len(groups) > 1 else "")
         drawn = tuple(_section(title, same, derived) for title, same in group.items())
         looks = {look for section in drawn for _, look in section.lines}
-        yield BarChart(
+        yield chart.BarChart(
             title=f"{primitive}, {m} {n} {k}: time by implementation",
             subtitle=", ".join(word for word in subtitle if word),
-            file_stem=file_name("-".join(word for word in stem if word)), notes=(CAPTION,),
+            file_stem=chart.file_name("-".join(word for word in stem if word)), notes=(CAPTION,),
             case_ids=tuple(item.case.case_id for same in group.values() for item in same),
-            x=Axis("time of one call", Show.US, "us"),
+            x=chart.Axis("time of one call", Show.US, "us"),
             columns=tuple(map(column_of, ON_BARS)), sections=drawn,
             legend=tuple(look for look in LEGEND if look in looks), whisker="medians of passes")
 
@@ -413,35 +377,37 @@ def _own_names(works: Sequence[Primitive]) -> frozenset[str]:
     return frozenset(vary([name for name, _ in work.options] for work in works)[0])
 
 
-def _section(title: str, items: Items, derived: Records) -> BarSection:
-    ordered, common = sorted(items, key=parts_first), _common_options(items) | {SHARDED}
-    alone = parts_alone(ordered)
-    return BarSection(title, tuple(_bar(item, common, derived) for item in ordered),
-                      tuple((alone[name], look) for name, look in LINES.items() if name in alone))
+def _section(title: str, items: Items, derived: Records) -> chart.BarSection:
+    ordered, common = sorted(items,
+                             key=derive.parts_first), _common_options(items) | {derive.SHARDED}
+    alone = derive.parts_alone(ordered)
+    return chart.BarSection(title, tuple(_bar(item, common, derived) for item in ordered),
+                            tuple((alone[name], look) for name,
+                                  look in LINES.items() if name in alone))
 
 
-def _bar(item: CaseResult, common: Options, derived: Records) -> Bar:
+def _bar(item: CaseResult, common: derive.Options, derived: Records) -> chart.Bar:
     name, values = primitive_of(item.case).implementation, derived.get(item.case.case_id, {})
-    return Bar(
+    return chart.Bar(
         f"{name} {_own_options(item, common)}".rstrip(),
         tuple(one.of(item, values) for one in ON_BARS),
         segments=((median_s(item) or 0.0, BARS.get(name, WHOLE)),), whisker=pass_range(item),
         case_id=item.case.case_id)
 
 
-def primitive_heat_map_case(case: Case) -> HeatMapCase:
+def primitive_heat_map_case(case: Case) -> chart.HeatMapCase:
     """Return the call and its details; the most ranks, then the most bytes sent, go first."""
     work = primitive_of(case)
-    return HeatMapCase(
+    return chart.HeatMapCase(
         f"{work.primitive} by {work.implementation}",
         (work.dtype, work.order, options_text(work.options), problem_text(work)),
         order=(case.world_size, work.size_bytes), rule="the most ranks, then the most bytes sent")
 
 
-RANGE_FIELDS = tuple(field for name in COMPARED for field in names_of(name))
+RANGE_FIELDS = tuple(field for name in derive.COMPARED for field in names_of(name))
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env",
-    *fields_of(METRICS), "n", "median_s", "p95_s", "ci_low_s", "ci_high_s", "ci_reliable",
+    *fields_of(derive.METRICS), "n", "median_s", "p95_s", "ci_low_s", "ci_high_s", "ci_reliable",
     *RANGE_FIELDS)
 """Fields of each row of ``results.primitives``."""
 
@@ -449,7 +415,7 @@ LISTED_FIELDS = (
 class PrimitivePresenter(Presenter[Primitive, Values]):
     """Presents primitives."""
 
-    fields = (*RANGE_FIELDS, NOT_COMPARED.name)
+    fields = (*RANGE_FIELDS, derive.NOT_COMPARED.name)
     tables = staticmethod(primitive_tables)
     heat_map_case = staticmethod(primitive_heat_map_case)
 
@@ -469,19 +435,19 @@ class PrimitivePresenter(Presenter[Primitive, Values]):
                       distinct(work.order for work in works), *extents],
                      [work.dtype for work in works])
 
-    def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table | chart.Chart | Line]:
         yield from map(Line, DEFINITIONS)
         problems = grouped((_key(item), item) for item in items if item.statistics is not None)
         for key, of_problem in problems.items():
             yield from _charts(key, of_problem, derived)
-        yield from rooflines_shown("primitives", rooflines(items, derived),
-                                   of=any(item.status == "ok" for item in items))
+        yield from chart.rooflines_shown("primitives", rooflines(items, derived),
+                                         of=any(item.status == "ok" for item in items))
 
     def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
         values: dict[str, Any] = {
             "options": [options_text([option]) for option in primitive_of(item.case).options],
-            NOT_COMPARED.name: list((record or {}).get(NOT_COMPARED.name) or ())}
-        for name in COMPARED:
+            derive.NOT_COMPARED.name: list((record or {}).get(derive.NOT_COMPARED.name) or ())}
+        for name in derive.COMPARED:
             values |= ends_of(name, (record or {}).get(f"{name}_passes"))
         return values
 

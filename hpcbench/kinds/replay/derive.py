@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpcbench.kinds.replay.plan.planner import Replay
+from hpcbench.kinds.replay.plan import Replay
 from hpcbench.reduce.kind_facts import Deriver, Fact, IsolatedForm, ReadSamples
 from hpcbench.reduce.metric import Records, Show, Values, metric, whole, word
 from hpcbench.reduce.results import CaseResult

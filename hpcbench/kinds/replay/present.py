@@ -7,22 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.kinds.replay.derive import ENDS, METRICS, RATIO, RECORDED, replay_of
-from hpcbench.kinds.replay.plan.planner import Replay
+from hpcbench.kinds.replay.plan import Replay
 from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural, size_text
-from hpcbench.views import columns
+from hpcbench.views import columns, metric_tables
 from hpcbench.views.chart import Chart
-from hpcbench.views.metric_tables import (
-    INTERVAL,
-    OUTCOME,
-    TIME,
-    WRONG,
-    ShownColumn,
-    fields_of,
-    of_case,
-    result_tables,
-)
 from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import (
     Cell,
@@ -40,9 +30,10 @@ Items = Sequence[CaseResult]
 
 def _own(
     of: Callable[[Replay], Cell], name: str, title: str, show: Show = Show.TEXT, **more: Any,
-) -> ShownColumn:
+) -> metric_tables.ShownColumn:
     """Return a column whose cell follows from the replay."""
-    return of_case(Column(name, title, show, **more), lambda item: of(replay_of(item)))
+    return metric_tables.of_case(Column(name, title, show, **more),
+                                 lambda item: of(replay_of(item)))
 
 
 def _form(work: Replay) -> str | None:
@@ -67,10 +58,11 @@ RESULTS = (
          else None, "left_out", "left out", Show.COUNT,
          meaning="calls of the record that are not replayed", better="less", optional=True),
     _own(lambda work: work.size_bytes, "bytes", "bytes", Show.COUNT),
-    TIME, INTERVAL, RECORDED, RATIO,
-    ShownColumn(Column("ratio_interval", "95 % CI", Show.RATIO, "", "of the ratio", optional=True),
-                _ratio_ends),
-    WRONG, *OUTCOME)
+    metric_tables.TIME, metric_tables.INTERVAL, RECORDED, RATIO,
+    metric_tables.ShownColumn(Column("ratio_interval", "95 % CI", Show.RATIO, "", "of the ratio",
+                                     optional=True),
+                              _ratio_ends),
+    metric_tables.WRONG, *metric_tables.OUTCOME)
 DEFINITION = (
     "replay: gaps recorded = each rank's own, together = of each call the shortest of its ranks",
     "  without recorded waits, none = back to back; recorded = first issue to last in the",
@@ -95,7 +87,7 @@ class ReplayPresenter(Presenter[Replay, Values]):
         return Words(what=["replay"], types=[work.dtype for work in works])
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
-        return result_tables(title, items, derived, RESULTS, _place)
+        return metric_tables.result_tables(title, items, derived, RESULTS, _place)
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
         """Yield the meanings of the columns, and the calls that were not replayed."""
@@ -109,7 +101,8 @@ class ReplayPresenter(Presenter[Replay, Values]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> Mapping[str, object]:
-        shown = [{"case_id": item.case.case_id, **{name: row[name] for name in fields_of(METRICS)},
+        shown = [{"case_id": item.case.case_id,
+                  **{name: row[name] for name in metric_tables.fields_of(METRICS)},
                   "recorded_calls": replay_of(item).recorded_calls,
                   "signature": replay_of(item).signature,
                   "left_out": list(replay_of(item).left_out)}

@@ -16,31 +16,11 @@ import torch.distributed as dist
 
 from hpcbench.backends.groups import open_lines
 from hpcbench.errors import CaseError, FileError
-from hpcbench.kinds.replay.plan.planner import Replay
-from hpcbench.kinds.replay.plan.sequence import (
-    CallSequence,
-    Form,
-    buffer_elements,
-    divisions_of,
-    most_in_flight,
-    read_record,
-    sequence_of,
-)
+from hpcbench.kinds.replay import plan
+from hpcbench.kinds.replay.plan import Replay
 from hpcbench.measurement.loop import wait_until
 from hpcbench.measurement.runner import Runner
-from hpcbench.operations.data import (
-    AVG_ULPS,
-    DTYPES,
-    Mismatch,
-    all_gather_tensor,
-    average_is_exact,
-    compare,
-    contributed,
-    moved,
-    reduce_scatter_tensor,
-    reduced,
-    wipe,
-)
+from hpcbench.operations import data
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
 
@@ -53,7 +33,7 @@ Issue = Callable[..., Any]
 class PreparedCall:
     """One form of a call on this rank: its views of the shared buffers, and its check."""
 
-    def __init__(self, form: Form, place: Place, group: Any,
+    def __init__(self, form: plan.Form, place: Place, group: Any,
                  buffers: tuple[torch.Tensor, torch.Tensor]) -> None:
         self.form, self.place, self.group = form, place, group
         self.position = form.ranks.index(place.number)
@@ -74,14 +54,14 @@ class PreparedCall:
 
     def _all_gather(self) -> Issue:
         if self._is_even():
-            return partial(all_gather_tensor, self.got, self.given, group=self.group)
+            return partial(data.all_gather_tensor, self.got, self.given, group=self.group)
         return partial(dist.all_gather, list(self.got.split(self.form.parts)), self.given,
                        group=self.group)
 
     def _reduce_scatter(self) -> Issue:
         op = _reduction(self.form.op)
         if self._is_even():
-            return partial(reduce_scatter_tensor, self.got, self.given, op, group=self.group)
+            return partial(data.reduce_scatter_tensor, self.got, self.given, op, group=self.group)
         return partial(dist.reduce_scatter, self.got, list(self.given.split(self.form.parts)), op,
                        group=self.group)
 
@@ -116,32 +96,33 @@ class PreparedCall:
     def _is_root(self) -> bool:
         return self.position == self.form.root
 
-    def check(self, *, corrupt: bool = False) -> Mismatch | None:
+    def check(self, *, corrupt: bool = False) -> data.Mismatch | None:
         """Call it with known operands and a wiped output; return the mismatch. Collective."""
         form = self.form
-        dtype = DTYPES[form.dtype]
-        wipe(self.got)
+        dtype = data.DTYPES[form.dtype]
+        data.wipe(self.got)
         self._set_operands(dtype)
         if work := self.issue(async_op=True):
             work.wait()
         if corrupt and self.got.numel():
-            wipe(self.got[-1:])
+            data.wipe(self.got[-1:])
         expected = self._expected(dtype)
         if expected is None:
             return None
-        exact = form.op != "avg" or average_is_exact(len(form.ranks), dtype)
-        return compare(self.got, expected.to(self.got.device), ulps=0 if exact else AVG_ULPS)
+        exact = form.op != "avg" or data.average_is_exact(len(form.ranks), dtype)
+        return data.compare(self.got, expected.to(self.got.device),
+                            ulps=0 if exact else data.AVG_ULPS)
 
     def _set_operands(self, dtype: torch.dtype) -> None:
         form, number = self.form, self.place.number
         if form.op is not None:  # reductions in place start from what they give
             into = self.given if form.collective == "reduce_scatter" else self.got
-            into.copy_(contributed(self.position, len(form.ranks), form.op, into.numel(), dtype,
-                                   self._first()))
+            into.copy_(data.contributed(self.position, len(form.ranks), form.op, into.numel(),
+                                        dtype, self._first()))
         elif form.collective == "broadcast" and self._is_root():
-            self.got.copy_(moved(number, 0, self.got.numel(), dtype))
+            self.got.copy_(data.moved(number, 0, self.got.numel(), dtype))
         else:
-            self.given.copy_(moved(number, 0, self.given.numel(), dtype))
+            self.given.copy_(data.moved(number, 0, self.given.numel(), dtype))
 
     def _expected(self, dtype: torch.dtype) -> torch.Tensor | None:
         """Return the expected data of this rank, or None where it gets nothing."""
@@ -151,18 +132,18 @@ class PreparedCall:
         before = sum(form.parts[:self.position])
         if form.op is not None:
             start = before if form.collective == "reduce_scatter" else 0
-            return reduced(len(form.ranks), form.op, start, count, dtype, self._first())
+            return data.reduced(len(form.ranks), form.op, start, count, dtype, self._first())
         if form.pair is not None:
-            return moved(form.callers[0], 0, count, dtype)
+            return data.moved(form.callers[0], 0, count, dtype)
         if form.collective == "broadcast":
-            return moved(self.root, 0, count, dtype)
+            return data.moved(self.root, 0, count, dtype)
         if form.collective == "scatter":
-            return moved(self.root, before, count, dtype)
+            return data.moved(self.root, before, count, dtype)
         if form.collective == "all_to_all":
             rows = form.rows or (form.parts,) * len(form.ranks)
-            return torch.cat([moved(rank, sum(row[:self.position]), row[self.position], dtype)
+            return torch.cat([data.moved(rank, sum(row[:self.position]), row[self.position], dtype)
                               for rank, row in zip(form.ranks, rows, strict=True)])
-        return torch.cat([moved(rank, 0, part, dtype)
+        return torch.cat([data.moved(rank, 0, part, dtype)
                           for rank, part in zip(form.ranks, form.parts, strict=True)])
 
     def _first(self) -> int:
@@ -182,7 +163,7 @@ class OrderedCalls:
 
     name = "replay"
 
-    def __init__(self, sequence: CallSequence, place: Place) -> None:
+    def __init__(self, sequence: plan.CallSequence, place: Place) -> None:
         self.place = place
         self._opened = _communicators(sequence, place)
         self._buffers = _buffers(sequence, place)
@@ -193,7 +174,7 @@ class OrderedCalls:
         own = sequence.ranks[place.number]
         self._calls = [(self._forms[form].issue, gap)
                        for form, gap in zip(own.forms, own.gap_ns, strict=True)]
-        self._in_flight = most_in_flight(sequence)
+        self._in_flight = plan.most_in_flight(sequence)
         self._corrupt = False
 
     def prepare(self) -> None:
@@ -221,7 +202,7 @@ class OrderedCalls:
         """Make the next check find a wrong result, for tests of the check."""
         self._corrupt = True
 
-    def check(self) -> Mismatch | None:
+    def check(self) -> data.Mismatch | None:
         """Call each form once, one after another, on known operands; return the first mismatch.
 
         All ranks go through the forms in one order."""
@@ -241,13 +222,13 @@ class OrderedCalls:
 
 
 def _communicators(
-    sequence: CallSequence, place: Place,
+    sequence: plan.CallSequence, place: Place,
 ) -> Mapping[tuple[int, tuple[int, ...]], Any]:
     """Return the group of each recorded one that has this rank. Collective.
 
     The first of all ranks is the group under test."""
     communicators, is_free = dict[tuple[int, tuple[int, ...]], Any](), True
-    for division in divisions_of(sequence, place.world_size):
+    for division in plan.divisions_of(sequence, place.world_size):
         if is_free and len(division.lines) == 1:
             group, is_free = place.group, False
         else:
@@ -257,11 +238,11 @@ def _communicators(
 
 
 def _buffers(
-    sequence: CallSequence, place: Place,
+    sequence: plan.CallSequence, place: Place,
 ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    elements = buffer_elements(sequence, place.number)
-    return {name: (torch.zeros(gives, dtype=DTYPES[name], device=place.device),
-                   torch.zeros(gets, dtype=DTYPES[name], device=place.device))
+    elements = plan.buffer_elements(sequence, place.number)
+    return {name: (torch.zeros(gives, dtype=data.DTYPES[name], device=place.device),
+                   torch.zeros(gets, dtype=data.DTYPES[name], device=place.device))
             for name, (gives, gets) in elements.items()}
 
 
@@ -272,9 +253,10 @@ class ReplayRunner(Runner):
         """Allocate the calls of this rank. Raises CaseError for another record than planned."""
         assert isinstance(work, Replay)
         try:
-            read = read_record(work.file)
+            read = plan.read_record(work.file)
         except FileError as error:
             raise CaseError(f"{error}; it must be there on every node") from error
         if read.sha256 != work.sha256:
             raise CaseError(f"{work.file} has changed since the plan was made")
-        return OrderedCalls(sequence_of(read.record, work.request(place.world_size)), place)
+        return OrderedCalls(plan.sequence_of(read.record, work.request(place.world_size)),
+                            place)

@@ -14,25 +14,9 @@ from typing import Any
 
 from hpcbench import __version__
 from hpcbench.errors import UsageError
-from hpcbench.interop.formats.export.cases import (
-    Exported,
-    ExportedCase,
-    ExportedRun,
-    ExportRequest,
-    LeftOut,
-    joined,
-    left_out_lines,
-    not_measured,
-    plain_number,
-)
+from hpcbench.interop.formats import tables as foreign
+from hpcbench.interop.formats.export import cases as exported
 from hpcbench.interop.formats.reading.names import PROGRAMS, TYPES
-from hpcbench.interop.formats.tables import (
-    MOST_TEXT,
-    OwnFinding,
-    OwnTable,
-    own_line,
-    row_key,
-)
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.records import dataclass
@@ -56,12 +40,12 @@ _NO_BUS = "0000:00:00"
 class NcclRow:
     """A line of a table; at least one half was measured."""
 
-    first: ExportedCase
-    out_of_place: ExportedCase | None
-    in_place: ExportedCase | None
+    first: exported.ExportedCase
+    out_of_place: exported.ExportedCase | None
+    in_place: exported.ExportedCase | None
 
     @property
-    def halves(self) -> tuple[ExportedCase, ExportedCase]:
+    def halves(self) -> tuple[exported.ExportedCase, exported.ExportedCase]:
         """Return both halves; a half that was not measured is the other one."""
         return (self.out_of_place or self.first, self.in_place or self.first)
 
@@ -86,12 +70,12 @@ class PerfTable:
     ``left_out`` are cases that hpcbench measured under a program's name, and that have no row."""
 
     rows: tuple[NcclRow, ...]
-    bad: tuple[ExportedCase, ...]
+    bad: tuple[exported.ExportedCase, ...]
     launched: Launched | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[exported.LeftOut, ...] = ()
 
     @property
-    def cases(self) -> tuple[ExportedCase, ...]:
+    def cases(self) -> tuple[exported.ExportedCase, ...]:
         return (*(row.first for row in self.rows), *self.bad)
 
     @property
@@ -138,7 +122,8 @@ class PerfTable:
             *filter(None, [case.arrival.label])])
 
 
-def as_text(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+def as_text(runs: Sequence[exported.ExportedRun],
+            request: exported.ExportRequest) -> exported.Exported:
     """Return the tables of a run, one after another as programs print them."""
     tables, left_out = _tables(runs[0])
     lines = [line for table in tables for line in _text(runs[0], table)]
@@ -149,10 +134,11 @@ def as_text(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     if halves:
         notes.append(f"{plural(halves, 'row')} measured in one place only: both halves of the "
                      "line show it")
-    return Exported(joined(lines), left_out, tuple(notes))
+    return exported.Exported(exported.joined(lines), left_out, tuple(notes))
 
 
-def as_json(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+def as_json(runs: Sequence[exported.ExportedRun],
+            request: exported.ExportRequest) -> exported.Exported:
     """Return the one table of a run. Raises UsageError where there are several."""
     tables, left_out = _tables(runs[0])
     if len(tables) > 1:
@@ -162,10 +148,11 @@ def as_json(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
                          f"{'; ...' if len(tables) > 4 else ''}. Choose one by --only, such as "
                          '--only "all_reduce * n=2"')
     document = _document(runs[0], tables[0]) if tables else {}
-    return Exported((to_json(document, indent=1) + "\n").encode() if tables else b"", left_out)
+    return exported.Exported((to_json(document, indent=1) + "\n").encode() if tables else b"",
+                             left_out)
 
 
-def own_table(run: ExportedRun, launched: Launched) -> PerfTable:
+def own_table(run: exported.ExportedRun, launched: Launched) -> PerfTable:
     """Return the one table of a run that was started as ``launched``, also of a single rank.
 
     Its ``bad`` also holds cases that did not run."""
@@ -175,32 +162,33 @@ def own_table(run: ExportedRun, launched: Launched) -> PerfTable:
     names = {case.name for case in bad}
     reasons = {case.name: case.item.reason for case in run.cases}
     return PerfTable(tuple(row for table in tables for row in table.rows), tuple(bad), launched,
-                     tuple(LeftOut(reasons[one.name] or one.reason, one.name)
+                     tuple(exported.LeftOut(reasons[one.name] or one.reason, one.name)
                            for one in left_out if one.name not in names))
 
 
-def own_text(run: ExportedRun, table: PerfTable) -> str:
-    return joined(_text(run, table)).decode()
+def own_text(run: exported.ExportedRun, table: PerfTable) -> str:
+    return exported.joined(_text(run, table)).decode()
 
 
-def own_json(run: ExportedRun, table: PerfTable) -> bytes:
+def own_json(run: exported.ExportedRun, table: PerfTable) -> bytes:
     return (to_json(_document(run, table), indent=1) + "\n").encode()
 
 
-def _tables(run: ExportedRun, least_ranks: int = 2) -> tuple[list[PerfTable], tuple[LeftOut, ...]]:
+def _tables(run: exported.ExportedRun, least_ranks: int = 2) -> tuple[list[PerfTable],
+                                                                      tuple[exported.LeftOut, ...]]:
     """Return the tables that have a row or a bad case, and the cases without a row."""
-    left_out = [*not_measured(run)]
-    fitting: list[ExportedCase] = []
+    left_out = [*exported.not_measured(run)]
+    fitting: list[exported.ExportedCase] = []
     for case in run.cases:
         reason = _unfit(case, least_ranks)
         if reason is None:
             fitting.append(case)
         elif case.is_ok:
-            left_out.append(LeftOut(reason, case.name))
+            left_out.append(exported.LeftOut(reason, case.name))
     tables = []
     for cases in grouped((_table_key(case), case) for case in fitting).values():
         bad = tuple(case for case in cases if case.is_bad)
-        again: Sequence[ExportedCase] = [case for case in cases if case.is_ok]
+        again: Sequence[exported.ExportedCase] = [case for case in cases if case.is_ok]
         while again or bad:
             rows, again = _rows(again)
             tables.append(PerfTable(tuple(rows), bad))
@@ -208,7 +196,7 @@ def _tables(run: ExportedRun, least_ranks: int = 2) -> tuple[list[PerfTable], tu
     return tables, tuple(left_out)
 
 
-def _unfit(case: ExportedCase, least_ranks: int) -> str | None:
+def _unfit(case: exported.ExportedCase, least_ranks: int) -> str | None:
     """Return why nccl-tests has no line for a case, or None."""
     columns, work = case.columns, case.item.case.workload
     name = case.collective
@@ -225,21 +213,22 @@ def _unfit(case: ExportedCase, least_ranks: int) -> str | None:
     return None if work.dtype in TYPES else f"nccl-tests has no {work.dtype}"
 
 
-def _table_key(case: ExportedCase) -> tuple[object, ...]:
+def _table_key(case: exported.ExportedCase) -> tuple[object, ...]:
     planned = case.item.case
     return (case.collective, planned.group_size, planned.backend, planned.device,
             planned.mode, planned.env, planned.cuda_graph, planned.arrival,
             case.columns.get("buffers"), case.columns.get("asynchronous"))
 
 
-def _rows(cases: Sequence[ExportedCase]) -> tuple[list[NcclRow], list[ExportedCase]]:
+def _rows(cases: Sequence[exported.ExportedCase]) -> tuple[list[NcclRow],
+                                                           list[exported.ExportedCase]]:
     """Return rows by dtype, operator and root, with growing sizes; and cases whose row is taken."""
     rows: list[NcclRow] = []
-    again: list[ExportedCase] = []
+    again: list[exported.ExportedCase] = []
     by_type = grouped((_row_key(case)[:3], case) for case in cases)
     for of_type in by_type.values():
         for _, of_key in sorted(grouped((_row_key(case)[3:], case) for case in of_type).items()):
-            halves: dict[bool, ExportedCase] = {}
+            halves: dict[bool, exported.ExportedCase] = {}
             for case in of_key:
                 place = case.columns["in_place"] == 1
                 if place in halves:
@@ -249,13 +238,13 @@ def _rows(cases: Sequence[ExportedCase]) -> tuple[list[NcclRow], list[ExportedCa
     return rows, again
 
 
-def _row_key(case: ExportedCase) -> tuple[Any, ...]:
+def _row_key(case: exported.ExportedCase) -> tuple[Any, ...]:
     columns = case.columns
     return (case.item.case.workload.dtype, columns["op"], columns["root"],
             columns["size_bytes"], columns["count"])
 
 
-def _text(run: ExportedRun, table: PerfTable) -> Iterator[str]:
+def _text(run: exported.ExportedRun, table: PerfTable) -> Iterator[str]:
     version = _nccl_number(run)
     config = _config(table)
     step = (f"{config['step_factor']}(factor)" if "step_factor" in config
@@ -266,21 +255,21 @@ def _text(run: ExportedRun, table: PerfTable) -> Iterator[str]:
            f"{config['maximum_bytes']} step: {step} warmup iters: {config['warmup_iters']} iters: "
            f"{config['iterations']} agg iters: {config['aggregated_iterations']} validation: "
            f"{config['validation']} graph: {config['graph']} unalign: 0")
-    yield "# " + own_line(f"{table.title}; {_what(run)}", _facts(run, table),
-                          run_id=run.results.run.run_id)
+    yield "# " + foreign.own_line(f"{table.title}; {_what(run)}", _facts(run, table),
+                                  run_id=run.results.run.run_id)
     remarks = table.launched.remarks if table.launched else ()
     yield from (f"# hpcbench: {one}" for one in (*remarks, *_load(run)))
     if table.cases:
         yield from _measured(run, table)
     else:
         yield "# Test failure: nothing was measured"
-    yield from (f"# hpcbench: {line}" for line in left_out_lines(table.left_out))
+    yield from (f"# hpcbench: {line}" for line in exported.left_out_lines(table.left_out))
     yield "#"
     yield f"# Collective test concluded: {table.program}"
     yield ""
 
 
-def _measured(run: ExportedRun, table: PerfTable) -> Iterator[str]:
+def _measured(run: exported.ExportedRun, table: PerfTable) -> Iterator[str]:
     yield from _one_place(table)
     yield from ("#", "# Using devices")
     for device in _devices(run, table):
@@ -291,12 +280,12 @@ def _measured(run: ExportedRun, table: PerfTable) -> Iterator[str]:
     yield from map(_line, table.rows)
     yield f"# Out of bounds values : {table.n_wrong} {'FAILED' if table.bad else 'OK'}"
     verdict = {None: "", True: "OK", False: "FAILED"}[table.is_fast_enough]
-    yield f"# Avg bus bandwidth    : {plain_number(table.mean_busbw)} {verdict}"
+    yield f"# Avg bus bandwidth    : {exported.plain_number(table.mean_busbw)} {verdict}"
     for case in table.bad:
         yield f"# Test failure: {case.item.status}: {case.name}"
 
 
-def _what(run: ExportedRun) -> str:
+def _what(run: exported.ExportedRun) -> str:
     """Return the origin of the numbers, without the words that readers search for."""
     programs = run.results.run.imported
     return f"imported from {' and '.join(programs)}" if programs else "medians"
@@ -307,38 +296,38 @@ _OF_QUOTING = ("HB128", "HB143", "HB144")
 _FOREIGN_LOAD = re.compile("other processes used [^:,(]*")
 
 
-def _load(run: ExportedRun) -> Iterator[str]:
+def _load(run: exported.ExportedRun) -> Iterator[str]:
     """Yield how much of the cores other processes used."""
     yield from (match[0].rstrip() for finding in run.results.findings if finding.code == "HB144"
                 if (match := _FOREIGN_LOAD.search(finding.message)))
 
 
-def _against_quoting(run: ExportedRun) -> Iterator[OwnFinding]:
+def _against_quoting(run: exported.ExportedRun) -> Iterator[foreign.OwnFinding]:
     """Yield the findings by which a run is not quoted, of each code the one of the most lost."""
     of_code = grouped((one.code, one) for one in run.results.findings
                       if one.scope == "run" or one.code in _OF_QUOTING)
     for findings in of_code.values():
         worst = max(findings, key=lambda one: one.share or 0)
-        yield OwnFinding(code=worst.code, scope="run" if worst.scope == "run" else "note",
-                         message=worst.message[:MOST_TEXT], share=worst.share)
+        yield foreign.OwnFinding(code=worst.code, scope="run" if worst.scope == "run" else "note",
+                                 message=worst.message[:foreign.MOST_TEXT], share=worst.share)
 
 
-def _facts(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
+def _facts(run: exported.ExportedRun, table: PerfTable) -> dict[str, Any]:
     """Return what the rows do not say, as plain JSON values (`tables.OwnTable`)."""
     if not table.cases:
         return {}
     items = [case.item for case in table.cases]
     case, columns = items[0].case, table.cases[0].columns
     warmup, batch = ({getattr(item.case, name) for item in items} for name in ("warmup", "batch"))
-    facts = OwnTable(
+    facts = foreign.OwnTable(
         backend=case.backend, device=case.device, mode=case.mode, env=case.env,
         warmup=warmup.pop() if len(warmup) == 1 else 0,
         batch=batch.pop() if len(batch) == 1 else 1, cuda_graph=case.cuda_graph,
         arrival=case.arrival, buffers=columns.get("buffers", "warm"),
         asynchronous=bool(columns.get("asynchronous")),
-        printed_by=" and ".join(run.results.run.imported)[:MOST_TEXT],
+        printed_by=" and ".join(run.results.run.imported)[:foreign.MOST_TEXT],
         is_mean=any(item.timing and item.timing.fold == PRINTED_FOLD for item in items),
-        faults=tuple(one[:MOST_TEXT] for one in run.results.run.faults),
+        faults=tuple(one[:foreign.MOST_TEXT] for one in run.results.run.faults),
         findings=tuple(_against_quoting(run)),
         only_in_place=tuple(_key_text(row) for row in table.rows if row.out_of_place is None),
         only_out_of_place=tuple(_key_text(row) for row in table.rows if row.in_place is None))
@@ -347,7 +336,7 @@ def _facts(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
 
 def _key_text(row: NcclRow) -> str:
     dtype, op, root, size_bytes, _ = _row_key(row.first)
-    return row_key(size_bytes, TYPES[dtype], op or "none", root)
+    return foreign.row_key(size_bytes, TYPES[dtype], op or "none", root)
 
 
 def _one_place(table: PerfTable) -> Iterator[str]:
@@ -378,7 +367,7 @@ def _fitted(value: float, width: int) -> str:
     return f"{value:.{decimals}f}"
 
 
-def _numbers(case: ExportedCase) -> tuple[float, float, float]:
+def _numbers(case: exported.ExportedCase) -> tuple[float, float, float]:
     """Return time in us, algorithm and bus bandwidth in GB/s; for one rank as nccl-tests has it."""
     named = {one.name: one.value for one in case.metrics}
     factor = collective_spec(case.collective).busbw
@@ -387,7 +376,7 @@ def _numbers(case: ExportedCase) -> tuple[float, float, float]:
     return named["time"], named["algbw"], named["busbw"]
 
 
-def _nccl_number(run: ExportedRun) -> int:
+def _nccl_number(run: exported.ExportedRun) -> int:
     """Return the version of NCCL as one number (2.27.5: 22705), 0 where there was none."""
     parts = run.results.run.versions.get("nccl", "").split(".")[:3]
     if len(parts) < 3 or not all(part.isdigit() for part in parts):
@@ -424,7 +413,7 @@ def _step(sizes: Sequence[int]) -> dict[str, int]:
     return {"step_bytes": apart.pop() if len(apart) == 1 else 0}
 
 
-def _devices(run: ExportedRun, table: PerfTable) -> list[dict[str, Any]]:
+def _devices(run: exported.ExportedRun, table: PerfTable) -> list[dict[str, Any]]:
     """Return the known facts of each rank's device; the process id is not recorded, so 0."""
     environment = run.results.run.environment
     on_gpu = table.cases[0].item.device.startswith("cuda")
@@ -453,7 +442,7 @@ def _bus_text(address: str | None) -> str:
     return ":".join([parts[0][-4:], *parts[1:]]) if len(parts) == 3 else _NO_BUS
 
 
-def _document(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
+def _document(run: exported.ExportedRun, table: PerfTable) -> dict[str, Any]:
     """Return the JSON object; ``env`` stays empty, because an environment is private."""
     begun = _begin(run.results.run.started_at)
     okay = {None: "unchecked", True: "true", False: "false"}[table.is_fast_enough]
@@ -477,7 +466,7 @@ def _begin(started_at: str) -> str:
         return started_at
 
 
-def _result(run: ExportedRun, row: NcclRow) -> dict[str, Any]:
+def _result(run: exported.ExportedRun, row: NcclRow) -> dict[str, Any]:
     columns, case = row.first.columns, row.first.item
     result: dict[str, Any] = {
         "size": columns["size_bytes"], "count": columns["count"],
@@ -494,7 +483,7 @@ def _result(run: ExportedRun, row: NcclRow) -> dict[str, Any]:
     return result
 
 
-def _per_iteration(run: ExportedRun, case: ExportedCase) -> dict[str, Any]:
+def _per_iteration(run: exported.ExportedRun, case: exported.ExportedCase) -> dict[str, Any]:
     """Return the samples that count: each rank's own time of a call, and the longest of them."""
     samples = run.source.samples(case.item.case.case_id)
     if samples is None or samples.use is None:

@@ -10,16 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from hpcbench.interop.formats.export.cases import (
-    COLLECTIVE,
-    Exported,
-    ExportedCase,
-    ExportedRun,
-    ExportRequest,
-    chosen_metrics,
-    joined,
-    not_measured,
-)
+from hpcbench.interop.formats.export import cases as exported
 from hpcbench.plan.case import STATUSES
 from hpcbench.texts import as_field
 from hpcbench.units import grouped
@@ -42,7 +33,8 @@ _NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_]+")
 Labels = Mapping[str, str]
 
 
-def as_prometheus(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+def as_prometheus(runs: Sequence[exported.ExportedRun],
+                  request: exported.ExportRequest) -> exported.Exported:
     """Return gauges, one for each case and metric. No sample has a time: the collector refuses it.
     """
     run = runs[0]
@@ -53,10 +45,10 @@ def as_prometheus(runs: Sequence[ExportedRun], request: ExportRequest) -> Export
             ((name, meaning), (labels, value)) for name, meaning, labels, value in samples).items():
         lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
         lines += [f"{name}{{{_labels(labels)}}} {value!r}" for labels, value in of_name]
-    return Exported(joined(lines), (*not_measured(run),))
+    return exported.Exported(exported.joined(lines), (*exported.not_measured(run),))
 
 
-def _ended(run: ExportedRun) -> Iterator[tuple[str, str, Labels, float]]:
+def _ended(run: exported.ExportedRun) -> Iterator[tuple[str, str, Labels, float]]:
     """Yield how many cases ended in each way, so that an alert can detect a bad run."""
     ended = Counter(case.item.status for case in run.cases)
     for status in STATUSES:
@@ -65,14 +57,14 @@ def _ended(run: ExportedRun) -> Iterator[tuple[str, str, Labels, float]]:
 
 
 def _samples(
-    run: ExportedRun, case: ExportedCase, request: ExportRequest,
+    run: exported.ExportedRun, case: exported.ExportedCase, request: exported.ExportRequest,
 ) -> Iterator[tuple[str, str, Labels, float]]:
     """Yield name, help, labels and value of each gauge of a case."""
     planned = case.item.case
     own = {"comm_name": COMM_NAME, "node": _node(run), "case": case.name,
            "case_id": planned.case_id, "kind": planned.kind, "backend": planned.backend,
            "nranks": str(planned.world_size)}
-    for metric in chosen_metrics(case, request):
+    for metric in exported.chosen_metrics(case, request):
         if case.collective in FUNCTIONS and planned.group_size > 1 and metric.name in _INSPECTOR:
             gauge, meaning = _INSPECTOR[metric.name]
             yield gauge, f"Median {meaning}", _inspector_labels(run, case), metric.value
@@ -84,7 +76,7 @@ def _samples(
                metric.value * factor)
 
 
-def _inspector_labels(run: ExportedRun, case: ExportedCase) -> Labels:
+def _inspector_labels(run: exported.ExportedRun, case: exported.ExportedCase) -> Labels:
     """Return Inspector's labels, followed by labels that distinguish equal ones."""
     planned = case.item.case
     scheduler = run.results.run.environment.get("scheduler") or {}
@@ -94,7 +86,7 @@ def _inspector_labels(run: ExportedRun, case: ExportedCase) -> Labels:
         "version": VERSION, "slurm_job_id": str(scheduler.get("SLURM_JOB_ID", "unknown")),
         "node": _node(run), "gpu": _gpu(run, case), "comm_name": COMM_NAME,
         "n_nodes": str(_n_nodes(run, case)), "nranks": str(planned.group_size),
-        COLLECTIVE: FUNCTIONS[case.collective], "message_size": size_range(size),
+        exported.COLLECTIVE: FUNCTIONS[case.collective], "message_size": size_range(size),
         "algo_proto": _algorithm(library), "message_size_bytes": str(size),
         "backend": planned.backend, "dtype": planned.workload.dtype, "case": case.name,
         "case_id": planned.case_id}
@@ -110,17 +102,17 @@ def size_range(size_bytes: int) -> str:
     return f"{int(value)}-{int(value) + 1}{units[0]}"
 
 
-def _node(run: ExportedRun) -> str:
+def _node(run: exported.ExportedRun) -> str:
     return run.results.run.nodes[0] if run.results.run.nodes else "unknown"
 
 
-def _n_nodes(run: ExportedRun, case: ExportedCase) -> int:
+def _n_nodes(run: exported.ExportedRun, case: exported.ExportedCase) -> int:
     """Return how many nodes the first group of a case has."""
     hosts = {place.rank: place.hostname for place in run.results.topology.ranks}
     return len({hosts.get(rank, "") for rank in case.item.case.group_ranks[0]})
 
 
-def _gpu(run: ExportedRun, case: ExportedCase) -> str:
+def _gpu(run: exported.ExportedRun, case: exported.ExportedCase) -> str:
     """Return ``GPU0``: the first rank's device stands for all; ``none`` of a case on CPUs."""
     if not case.item.device.startswith("cuda"):
         return "none"

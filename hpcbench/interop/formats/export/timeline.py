@@ -13,16 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.errors import UsageError, how_to_install
-from hpcbench.interop.formats.export.cases import (
-    TIME,
-    Exported,
-    ExportedCase,
-    ExportedRun,
-    ExportRequest,
-    LeftOut,
-    chosen_metrics,
-    not_measured,
-)
+from hpcbench.interop.formats.export import cases as exported
 from hpcbench.reduce.fold import durations, extreme_durations
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import counts
@@ -34,34 +25,35 @@ _CALLS, _PHASES = 0, 1
 """Numbers of the two tracks of a rank."""
 
 
-def as_perfetto(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+def as_perfetto(runs: Sequence[exported.ExportedRun],
+                request: exported.ExportRequest) -> exported.Exported:
     """Return the middle sample and the longest ones of each case, ranks one below another.
 
     Times are in us from the first of them, on the global clock."""
     run = runs[0]
-    left_out = [*not_measured(run)]
-    shown: list[tuple[ExportedCase, CaseSamples, list[int]]] = []
+    left_out = [*exported.not_measured(run)]
+    shown: list[tuple[exported.ExportedCase, CaseSamples, list[int]]] = []
     for case in run.measured:
         samples = run.source.samples(case.item.case.case_id)
         aligned = samples and aligned_samples(run, samples)
         if aligned is None:
-            left_out.append(LeftOut("no samples" if samples is None else
-                                    "clocks of its ranks were not compared", case.name))
+            left_out.append(exported.LeftOut("no samples" if samples is None else
+                                             "clocks of its ranks were not compared", case.name))
         else:
             shown.append((case, aligned, _chosen(aligned, request.samples)))
     begins = [int(samples.start_ns[:, chosen].min()) for _, samples, chosen in shown if chosen]
     if not begins:
-        return Exported(b"", tuple(left_out))
+        return exported.Exported(b"", tuple(left_out))
     events = [event for case, samples, chosen in shown
               for event in _events(case, samples, chosen, min(begins))]
     document = {"displayTimeUnit": "ns", "traceEvents": [
         *_tracks(run, {(event["pid"], event["tid"]) for event in events}), *events], "otherData": {
             "program": "hpcbench", "run_id": run.results.run.run_id,
             "begin_global_ns": str(min(begins))}}
-    return Exported((to_json(document, allow_nan=False) + "\n").encode(), tuple(left_out))
+    return exported.Exported((to_json(document, allow_nan=False) + "\n").encode(), tuple(left_out))
 
 
-def aligned_samples(run: ExportedRun, samples: CaseSamples) -> CaseSamples | None:
+def aligned_samples(run: exported.ExportedRun, samples: CaseSamples) -> CaseSamples | None:
     """Return stamps on the global clock, or None where a rank's clock is not known."""
     if run.results.clocks is None or run.results.clocks.n_clocks == 1:
         return samples if run.results.clocks or len(samples.ranks) == 1 else None
@@ -86,7 +78,7 @@ def _chosen(samples: CaseSamples, most: int) -> list[int]:
     return sorted({ordered[(len(ordered) - 1) // 2], *ordered[len(ordered) - most + 1:]})
 
 
-def _tracks(run: ExportedRun, tracks: set[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+def _tracks(run: exported.ExportedRun, tracks: set[tuple[int, int]]) -> Iterator[dict[str, Any]]:
     """Yield the names of (rank, track) and the order of ranks."""
     hosts = {place.rank: place.hostname for place in run.results.topology.ranks}
     for rank, track in sorted(tracks):
@@ -103,7 +95,7 @@ def _named(name: str, rank: int, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _events(
-    case: ExportedCase, samples: CaseSamples, chosen: Sequence[int], begin_ns: int,
+    case: exported.ExportedCase, samples: CaseSamples, chosen: Sequence[int], begin_ns: int,
 ) -> Iterator[dict[str, Any]]:
     """Yield an event for each rank and sample, and below it those of its phases."""
     for at in chosen:
@@ -134,7 +126,8 @@ _VERSION = "brain.Event:2"
 _NAMED = "TensorBoard reads files whose names hold tfevents"
 
 
-def as_tensorboard(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+def as_tensorboard(runs: Sequence[exported.ExportedRun],
+                   request: exported.ExportRequest) -> exported.Exported:
     """Return the curves ``CASE/time_s``, of rates, and of phases unless ``request`` has metrics.
 
     Raises UsageError without the package tensorboard."""
@@ -146,7 +139,7 @@ def as_tensorboard(runs: Sequence[ExportedRun], request: ExportRequest) -> Expor
         raise UsageError(f"tensorboard needs the package of that name, which cannot be imported: "
                          f"{error}; {how_to_install('tensorboard')}, or export csv") from error
     run, out = runs[0], io.BytesIO()
-    writer, left_out = RecordWriter(out), [*not_measured(run)]
+    writer, left_out = RecordWriter(out), [*exported.not_measured(run)]
     begin_s = _seconds_of(run.results.run.started_at)
     writer.write(Event(wall_time=begin_s, file_version=_VERSION).SerializeToString())
     n_curves = 0
@@ -154,7 +147,7 @@ def as_tensorboard(runs: Sequence[ExportedRun], request: ExportRequest) -> Expor
         samples = run.source.samples(case.item.case.case_id)
         timed = samples and aligned_samples(run, samples)
         if timed is None or timed.use is None:
-            left_out.append(LeftOut("no samples on one clock", case.name))
+            left_out.append(exported.LeftOut("no samples on one clock", case.name))
             continue
         curves = dict(_curves(case, timed, request))
         n_curves += len(curves)
@@ -164,7 +157,7 @@ def as_tensorboard(runs: Sequence[ExportedRun], request: ExportRequest) -> Expor
                 wall_time=begin_s + float(ends_s[at]), step=step, summary=Summary(value=[
                     Summary.Value(tag=f"{case.slug}/{name}", simple_value=values[at])
                     for name, values in curves.items()])).SerializeToString())
-    return Exported(out.getvalue() if n_curves else b"", tuple(left_out), (_NAMED,))
+    return exported.Exported(out.getvalue() if n_curves else b"", tuple(left_out), (_NAMED,))
 
 
 def _seconds_of(started_at: str) -> float:
@@ -175,19 +168,19 @@ def _seconds_of(started_at: str) -> float:
 
 
 def _curves(
-    case: ExportedCase, samples: CaseSamples, request: ExportRequest,
+    case: exported.ExportedCase, samples: CaseSamples, request: exported.ExportRequest,
 ) -> Iterator[tuple[str, Any]]:
     """Yield the values (sample,) of each curve; a phase is the mean over ranks, in seconds."""
     time_s, median_s = _times_s(case, samples), case.metrics[0].value / 1e6
-    for metric in chosen_metrics(case, request):
-        yield ("time_s", time_s) if metric.name == TIME else (
+    for metric in exported.chosen_metrics(case, request):
+        yield ("time_s", time_s) if metric.name == exported.TIME else (
             metric.name, metric.value * median_s / time_s)
     if not request.metrics:
         yield from ((f"{name}_s", values.mean(axis=0) / 1e9)
                     for name, values in durations(samples).items())
 
 
-def _times_s(case: ExportedCase, samples: CaseSamples) -> npt.NDArray[np.float64]:
+def _times_s(case: exported.ExportedCase, samples: CaseSamples) -> npt.NDArray[np.float64]:
     """Return the time of each sample by the fold of the case, as its median is made of."""
     timing = case.item.timing
     if timing and timing.fold == "global":

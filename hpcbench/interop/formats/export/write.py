@@ -8,26 +8,17 @@ from pathlib import Path
 from types import MappingProxyType
 
 from hpcbench.errors import UsageError
-from hpcbench.interop.formats.export.cases import (
-    Exported,
-    ExportedRun,
-    ExportRequest,
-    exported_run,
-    left_out_lines,
-    metric_names,
-)
+from hpcbench.interop.formats.export import cases, tables
 from hpcbench.interop.formats.export.cost_tables import as_aiconfigurator, as_torch_estimates
-from hpcbench.interop.formats.export.histories import as_bencher, as_github_benchmark, as_otava
 from hpcbench.interop.formats.export.nccl_tests import as_json, as_text
 from hpcbench.interop.formats.export.prometheus import as_prometheus
-from hpcbench.interop.formats.export.tables import as_csv, as_fom, as_parquet, as_superbench
 from hpcbench.interop.formats.export.timeline import as_perfetto, as_tensorboard
 from hpcbench.records import dataclass
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.suite_file import refuse_suite
 from hpcbench.trace.container import whole_file
 
-Writer = Callable[[Sequence[ExportedRun], ExportRequest], Exported]
+Writer = Callable[[Sequence[cases.ExportedRun], cases.ExportRequest], cases.Exported]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +32,13 @@ class ExportFormat:
 
 FORMATS: Mapping[str, ExportFormat] = MappingProxyType({
     "nccl-tests": ExportFormat(as_text), "nccl-tests-json": ExportFormat(as_json),
-    "prometheus": ExportFormat(as_prometheus), "bencher": ExportFormat(as_bencher, many=True),
-    "github-benchmark": ExportFormat(as_github_benchmark, many=True),
-    "otava": ExportFormat(as_otava, many=True),
-    "superbench": ExportFormat(as_superbench, many=True),
-    "fom": ExportFormat(as_fom), "csv": ExportFormat(as_csv, many=True),
-    "parquet": ExportFormat(as_parquet, many=True, is_binary=True),
+    "prometheus": ExportFormat(as_prometheus),
+    "bencher": ExportFormat(tables.as_bencher, many=True),
+    "github-benchmark": ExportFormat(tables.as_github_benchmark, many=True),
+    "otava": ExportFormat(tables.as_otava, many=True),
+    "superbench": ExportFormat(tables.as_superbench, many=True),
+    "fom": ExportFormat(tables.as_fom), "csv": ExportFormat(tables.as_csv, many=True),
+    "parquet": ExportFormat(tables.as_parquet, many=True, is_binary=True),
     "tensorboard": ExportFormat(as_tensorboard, is_binary=True),
     "perfetto": ExportFormat(as_perfetto), "torch-estimates": ExportFormat(as_torch_estimates),
     "aiconfigurator": ExportFormat(as_aiconfigurator)})
@@ -65,8 +57,8 @@ def chosen_export(name: str, n_runs: int) -> ExportFormat:
 
 
 def export_files(
-    paths: Sequence[Path], name: str, request: ExportRequest, only: Sequence[str] = (),
-) -> tuple[Exported, Sequence[str]]:
+    paths: Sequence[Path], name: str, request: cases.ExportRequest, only: Sequence[str] = (),
+) -> tuple[cases.Exported, Sequence[str]]:
     """Return the content in a format, and lines on what it lacks.
 
     Raises UsageError for unknown names, a file that is given twice, and where the format can hold
@@ -76,25 +68,26 @@ def export_files(
     for path in paths:
         refuse_suite(path)
     with ExitStack() as stack:
-        runs = [exported_run(stack.enter_context(open_results(path)), only) for path in paths]
+        runs = [cases.exported_run(stack.enter_context(open_results(path)), only) for path in paths]
         _check_metrics(runs, request)
         exported = chosen.write(runs, request)
-    lines = [*exported.notes, *_warnings(runs), *left_out_lines(exported.left_out)]
+    lines = [*exported.notes, *_warnings(runs), *cases.left_out_lines(exported.left_out)]
     if not exported.content:
-        why = (exported.notes or [*left_out_lines(exported.left_out)] or ["there is no case"])[-1]
+        why = (exported.notes or [*cases.left_out_lines(exported.left_out)]
+               or ["there is no case"])[-1]
         raise UsageError(f"--to {name}: nothing that this format holds: {why}")
     return exported, lines
 
 
-def _check_metrics(runs: Sequence[ExportedRun], request: ExportRequest) -> None:
-    names = dict.fromkeys(one for run in runs for one in metric_names(run))
+def _check_metrics(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) -> None:
+    names = dict.fromkeys(one for run in runs for one in cases.metric_names(run))
     for name in request.metrics:
         if name not in names:
             raise UsageError(f"--metric {name}: these results have "
                              f"{', '.join(names) or 'no measured case'}")
 
 
-def _warnings(runs: Sequence[ExportedRun]) -> Iterator[str]:
+def _warnings(runs: Sequence[cases.ExportedRun]) -> Iterator[str]:
     """Yield warnings about the numbers of a run as a whole."""
     for run in runs:
         about = f"run {run.results.run.run_id}"
@@ -106,7 +99,7 @@ def _warnings(runs: Sequence[ExportedRun]) -> Iterator[str]:
                     for finding in run.results.findings if finding.scope == "run")
 
 
-def write_target(path: Path, exported: Exported) -> None:
+def write_target(path: Path, exported: cases.Exported) -> None:
     """Write the file, whole or not at all. Raises FileError."""
     with whole_file(path) as part:
         part.write_bytes(exported.content)

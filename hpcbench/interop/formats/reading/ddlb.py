@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 
-from hpcbench.interop.formats.printed import printed, whole
 from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.formats.tables import ProductRow, ProductTable
+from hpcbench.interop.formats.tables import ProductRow, ProductTable, printed, whole
 
 PART = 10_000
 MOST_RANKS = 2**20

@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from hpcbench.interop.formats.printed import Printed, whole
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.nccl_json import number_of
 from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm
+from hpcbench.interop.formats.tables import CommRow, CommTable, Printed, PrintedForm, whole
 from hpcbench.records import dataclass
 from hpcbench.texts import printable
 

@@ -6,31 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcbench.interop.formats.printed import (
-    Printed,
-    is_no_number,
-    printed_or_none,
-    whole,
-    whole_or_none,
-)
+from hpcbench.interop.formats import tables
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.nccl_text import PROGRAM, program_name
 from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.formats.tables import (
-    CommRow,
-    CommTable,
-    DeviceLine,
-    MatrixTable,
-    PrintedForm,
-    own_facts,
-)
 from hpcbench.texts import to_json
 from hpcbench.units import moment, plural
 
 VERSION = 3
 
 
-def read(file: ForeignFile, data: Mapping[str, Any], collective: str = "") -> Iterator[CommTable]:
+def read(file: ForeignFile, data: Mapping[str, Any],
+         collective: str = "") -> Iterator[tables.CommTable]:
     """Yield the one table. Raises FileError for another version or shape."""
     version = data.get("version")
     if version != VERSION:
@@ -43,12 +30,13 @@ def read(file: ForeignFile, data: Mapping[str, Any], collective: str = "") -> It
                             f"{VERSION}") from error
 
 
-def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommTable:
+def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> tables.CommTable:
     config = data.get("config") or {}
-    iterations = whole_or_none(config.get("iterations"))
+    iterations = tables.whole_or_none(config.get("iterations"))
     devices = tuple(
-        DeviceLine(whole(one["rank"]), whole(one.get("group", 0)), str(one["hostname"]),
-                   str(one.get("device_info", ""))) for one in config.get("devices") or ())
+        tables.DeviceLine(tables.whole(one["rank"]), tables.whole(one.get("group", 0)),
+                          str(one["hostname"]),
+                          str(one.get("device_info", ""))) for one in config.get("devices") or ())
     groups = {one.group for one in devices}
     average = data.get("average_bus_bandwidth") or {}
     outside = data.get("out_of_bounds") or {}
@@ -56,19 +44,19 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommT
     program = _program(data)
     facts = dict(data.get("hpcbench") or {})
     hpcbench = str(facts.pop("version", ""))
-    own = own_facts(to_json(facts)) if facts else None
-    return CommTable(
+    own = tables.own_facts(to_json(facts)) if facts else None
+    return tables.CommTable(
         PROGRAM, file.name, 1, our_name(program) or collective,
         tuple(_row(number, row, iterations) for number, row in enumerate(data["results"], 1)),
         version=f"JSON {VERSION}", started=_started(data), hpcbench=hpcbench,
         own=own, backend=own.backend if own else "", device=own.device if own else "",
         ranks=len(devices) // len(groups) if groups else None,
         devices=devices, iterations=iterations,
-        warmup=whole_or_none(config.get("warmup_iters")) or 0,
-        step_bytes=whole_or_none(config.get("step_bytes")),
+        warmup=tables.whole_or_none(config.get("warmup_iters")) or 0,
+        step_bytes=tables.whole_or_none(config.get("step_bytes")),
         average=number_of(average.get("bandwidth")),
         failures=_failures(data), is_too_slow=average.get("okay") in ("false", False),
-        out_of_bounds=whole_or_none(outside.get("count")),
+        out_of_bounds=tables.whole_or_none(outside.get("count")),
         is_cut=not average or not outside,
         timed_rates=not any(half and "cpu_time" in half for half in halves)
         and program != "hypercube", is_uneven=program == "alltoallv")
@@ -91,52 +79,53 @@ def _failures(data: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"it reports {plural(len(errors), 'error')}",) if errors else ()
 
 
-def _row(number: int, row: Mapping[str, Any], iterations: int | None) -> CommRow:
+def _row(number: int, row: Mapping[str, Any], iterations: int | None) -> tables.CommRow:
     pairs = ((False, "out_of_place"), (True, "in_place"))
     halves = tuple(_half(in_place, row[key], row.get(f"{key}_per_iter"))
                    for in_place, key in pairs if row[key])
     root = int(str(row.get("root", "-1")))
     redop = str(row.get("redop", "none")).strip()
-    return CommRow(
-        number, whole(row["size"]), halves, count=whole(row["count"]),
+    return tables.CommRow(
+        number, tables.whole(row["size"]), halves, count=tables.whole(row["count"]),
         dtype=str(row["type"]).strip(),
         redop=None if redop == "none" else redop, root=None if root < 0 else root,
-        iterations=whole_or_none(row.get("actual_iterations", iterations)))
+        iterations=tables.whole_or_none(row.get("actual_iterations", iterations)))
 
 
-def _half(in_place: bool, half: Mapping[str, Any], each: Mapping[str, Any] | None) -> PrintedForm:
+def _half(in_place: bool, half: Mapping[str, Any],
+          each: Mapping[str, Any] | None) -> tables.PrintedForm:
     wrong = half.get("nwrong")
     each = each or {}
     odd = tuple(f"{name} {half[key]}" for name, key in (
         ("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw"))
-        if isinstance(half.get(key), str) and is_no_number(half[key]))
+        if isinstance(half.get(key), str) and tables.is_no_number(half[key]))
     shares = [number_of(each.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
-    return PrintedForm(
+    return tables.PrintedForm(
         in_place, number_of(half.get("time", half.get("cpu_time"))), number_of(half["alg_bw"]),
-        number_of(half["bus_bw"]), whole_or_none(wrong),
+        number_of(half["bus_bw"]), tables.whole_or_none(wrong),
         number_of(each.get("min_us")), number_of(each.get("max_us")),
         tuple(one for one in shares if one is not None), odd)
 
 
-def number_of(value: object) -> Printed | None:
+def number_of(value: object) -> tables.Printed | None:
     """Return a number of a JSON document; None without one. Raises ValueError for a text."""
-    if value is None or isinstance(value, Printed):
+    if value is None or isinstance(value, tables.Printed):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError("no number")
-    return printed_or_none(str(value))
+    return tables.printed_or_none(str(value))
 
 
 _STATUSES = ("Passed", "Waived", "Error", "Not Found")
 
 
-def matrices_of(file: ForeignFile, data: Mapping[str, Any]) -> Iterator[MatrixTable]:
+def matrices_of(file: ForeignFile, data: Mapping[str, Any]) -> Iterator[tables.MatrixTable]:
     """Yield its test cases. Raises FileError where its keys are not those of version 0.8."""
     try:
         for case in data["nvbandwidth"]["testcases"]:
             if case["status"] not in _STATUSES:
                 raise ValueError("status")
-            yield MatrixTable(
+            yield tables.MatrixTable(
                 file.name, str(case["name"]), case["status"],
                 str(case.get("bandwidth_description", "")),
                 tuple(tuple(map(_cell, row)) for row in case.get("bandwidth_matrix") or ()),
@@ -146,5 +135,5 @@ def matrices_of(file: ForeignFile, data: Mapping[str, Any]) -> Iterator[MatrixTa
                          ) from error
 
 
-def _cell(value: object) -> Printed | None:
-    return printed_or_none(value) if isinstance(value, str) else number_of(value)
+def _cell(value: object) -> tables.Printed | None:
+    return tables.printed_or_none(value) if isinstance(value, str) else number_of(value)

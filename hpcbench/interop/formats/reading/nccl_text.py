@@ -10,18 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field, replace
 
-from hpcbench.interop.formats.printed import is_no_number, printed, printed_or_none, whole
+from hpcbench.interop.formats import tables
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.source import ForeignFile, nearest, source_of
-from hpcbench.interop.formats.tables import (
-    ELEMENT_BYTES,
-    OWN_LINE,
-    CommRow,
-    CommTable,
-    DeviceLine,
-    PrintedForm,
-    read_own,
-)
 from hpcbench.records import dataclass
 
 PROGRAM = "nccl-tests"
@@ -29,13 +20,13 @@ NEWEST_MAJOR = 2
 MOST_ROWS = 100_000
 MOST_TABLES = 4096
 OPERATORS = ("sum", "prod", "max", "min", "avg", "mulsum", "none")
-_TYPES = "|".join(sorted(ELEMENT_BYTES, key=len, reverse=True))
+_TYPES = "|".join(sorted(tables.ELEMENT_BYTES, key=len, reverse=True))
 _ROW = re.compile(rf"(?<![\w.+/-])\d+[ \t]+\d+[ \t]+(?:{_TYPES})(?=\s|$)")
 _HEADING = re.compile(
     r"(?:#\s*)?(?:"
     r"(?P<names>(?:size\s+count|bytes\s+N)\s+type\s.*)"
     r"|nccl-tests version (?P<version>\S+)"
-    r"|" + OWN_LINE +
+    r"|" + tables.OWN_LINE +
     r"|Collective test starting: (?P<start>\S+)"
     r"|(?P<options>nThreads?:?\s+\d+\s+nGpus:?\s+\d+\s.*)"
     r"|(?P<device>Rank\s+\d{1,9}\s.*?\bdevice\s+\d+\s+\[.*)"
@@ -54,7 +45,7 @@ _BASE = ("size", "count", "type", "redop", "root")
 _HALF = ("time", "algbw", "busbw", "#wrong")
 _EACH = ("i_min", "i_max", "i_p99", "i_cv%")
 _STAMP = re.compile(r"\s+(\d{4}-\d\d-\d\d)\s+(\d\d:\d\d:\d\d)$")
-_NONE_WRONG = printed("0")
+_NONE_WRONG = tables.printed("0")
 _ONE_HALF_BLANKS = 24
 """Blanks before a row's time where the half before it is left blank: 32 + 2, and never so many."""
 
@@ -84,7 +75,7 @@ class NcclTables:
         self._file, self._collective = file, collective
         self._open: dict[str, _NcclTable] = {}
 
-    def take(self, number: int, text: str) -> Iterable[CommTable] | None:
+    def take(self, number: int, text: str) -> Iterable[tables.CommTable] | None:
         """Return the tables that end with this line; None if nothing in it is of nccl-tests."""
         row = _ROW.search(text)
         match = row or (_HEADING.search(text) if _HINTS.search(text) else None)
@@ -92,8 +83,8 @@ class NcclTables:
             return None
         return self._taken(number, match, "row" if row else match.lastgroup or "")
 
-    def _taken(self, number: int, match: re.Match[str], kind: str) -> Iterable[CommTable]:
-        ended: Iterable[CommTable] = ()
+    def _taken(self, number: int, match: re.Match[str], kind: str) -> Iterable[tables.CommTable]:
+        ended: Iterable[tables.CommTable] = ()
         source = source_of(match.string[:match.start()])
         if source not in self._open and kind not in _BEGINS:
             table = nearest(source, self._open)
@@ -104,7 +95,7 @@ class NcclTables:
         if builder is not None and builder.begins_another(kind):
             ended, builder = builder.finished(), None
         if builder is None:
-            builder = self._open[source] = _NcclTable(self._file, CommTable(
+            builder = self._open[source] = _NcclTable(self._file, tables.CommTable(
                 PROGRAM, self._file.name, number, self._collective, ()))
         if kind == "row":
             builder.add_row(number, match.string[match.start():])
@@ -112,7 +103,7 @@ class NcclTables:
             builder.add_heading(number, kind, match[kind])
         return ended
 
-    def finished(self) -> Iterator[CommTable]:
+    def finished(self) -> Iterator[tables.CommTable]:
         """Yield the tables that are still open at the end of the file."""
         for builder in self._open.values():
             yield from builder.finished()
@@ -125,13 +116,13 @@ class _NcclTable:
     ``refusal``: why its rows are left out."""
 
     file: ForeignFile
-    stated: CommTable
+    stated: tables.CommTable
     program: str = ""
     refusal: str = ""
     has_heading: bool = False
     layout: RowLayout | None = None
-    devices: list[DeviceLine] = field(default_factory=list)
-    rows: list[CommRow] = field(default_factory=list)
+    devices: list[tables.DeviceLine] = field(default_factory=list)
+    rows: list[tables.CommRow] = field(default_factory=list)
     n_refused: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
     lines: dict[str, int] = field(default_factory=dict)
@@ -152,8 +143,8 @@ class _NcclTable:
         """Take a line that is no row; ``text`` is what matters of it."""
         if kind == "device":
             if match := _DEVICE.match(text):
-                self.devices.append(DeviceLine(int(match[1]), int(match[2] or 0), match[3],
-                                               match[4].strip()))
+                self.devices.append(tables.DeviceLine(int(match[1]), int(match[2] or 0), match[3],
+                                                      match[4].strip()))
             if len(self.devices) > MOST_ROWS:
                 raise self.file.error(number, f"more than {MOST_ROWS} lines of devices")
         elif kind == "version":
@@ -174,7 +165,7 @@ class _NcclTable:
                 self.stated = replace(self.stated, warmup=int(count[1]))
         elif kind == "own":
             try:
-                version, own = read_own(text)
+                version, own = tables.read_own(text)
                 self.stated = replace(
                     self.stated, hpcbench=version, own=own, backend=own.backend if own else "",
                     device=own.device if own else "")
@@ -190,7 +181,7 @@ class _NcclTable:
 
     def _take_average(self, number: int, words: Sequence[str]) -> None:
         try:
-            self.stated = replace(self.stated, average=printed_or_none(words[0]))
+            self.stated = replace(self.stated, average=tables.printed_or_none(words[0]))
         except ValueError:
             return
         self.lines["average"] = number
@@ -225,7 +216,7 @@ class _NcclTable:
         if len(self.rows) + len(self.damaged) > MOST_ROWS:
             raise self.file.error(number, f"a table of more than {MOST_ROWS} rows")
 
-    def finished(self) -> Iterator[CommTable]:
+    def finished(self) -> Iterator[tables.CommTable]:
         """Yield the table, if it has rows."""
         if not self.has_rows:
             return
@@ -258,7 +249,8 @@ def layout_of(names: Sequence[str]) -> RowLayout | None:
     return RowLayout(tuple(names[:at]), half, 2 if ends else 1, unit_us)
 
 
-def _row(number: int, text: str, layout: RowLayout | None, iterations: int | None) -> CommRow:
+def _row(number: int, text: str, layout: RowLayout | None,
+         iterations: int | None) -> tables.CommRow:
     """Return a row. Raises ValueError where a field is not what it should be."""
     text = text.rstrip()
     if text[-3:-2] == ":" and (stamp := _STAMP.search(text)):
@@ -274,14 +266,14 @@ def _row(number: int, text: str, layout: RowLayout | None, iterations: int | Non
         raise ValueError("an operator without a column")
     root = rest.pop(0) if "root" in layout.base and rest else "-1"
     if root != "-1":
-        whole(root)
+        tables.whole(root)
     halves = _halves(text, rest, layout)
-    size_bytes = whole(size)
+    size_bytes = tables.whole(size)
     if is_guess and not all(_is_rate(size_bytes, half) for half in halves):
         raise ValueError("rates of other times")
-    return CommRow(number, size_bytes, halves, count=whole(count), dtype=dtype,
-                   redop=None if redop == "none" else redop,
-                   root=None if root == "-1" else whole(root), iterations=iterations)
+    return tables.CommRow(number, size_bytes, halves, count=tables.whole(count), dtype=dtype,
+                          redop=None if redop == "none" else redop,
+                          root=None if root == "-1" else tables.whole(root), iterations=iterations)
 
 
 def _layout_without_names(rest: Sequence[str], redop: str | None) -> RowLayout:
@@ -295,7 +287,7 @@ def _layout_without_names(rest: Sequence[str], redop: str | None) -> RowLayout:
     return RowLayout(base, (*_HALF[:3], wrong, *(_EACH if n_half == 8 else ())))
 
 
-def _halves(text: str, rest: Sequence[str], layout: RowLayout) -> tuple[PrintedForm, ...]:
+def _halves(text: str, rest: Sequence[str], layout: RowLayout) -> tuple[tables.PrintedForm, ...]:
     """Return the measurements of a row. Raises ValueError unless all of their fields are there."""
     each = len(layout.half)
     if len(rest) == 2 * each and layout.halves != 1:
@@ -306,23 +298,24 @@ def _halves(text: str, rest: Sequence[str], layout: RowLayout) -> tuple[PrintedF
     raise ValueError("fields")
 
 
-def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> PrintedForm:
+def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> tables.PrintedForm:
     """Return a measurement, of fields in the order time, algbw, busbw, #wrong or error, others."""
     odd = tuple(f"{name} {one}" for name, one in zip(layout.half, fields[:3], strict=False)
-                if is_no_number(one)) if "n" in "".join(fields[:3]).lower() else ()
-    time, algbw, busbw = (map(printed, fields[:3]) if not odd else
-                          [None if is_no_number(one) else printed(one) for one in fields[:3]])
-    wrong = printed_or_none(fields[3]) if fields[3] != "0" else _NONE_WRONG
+                if tables.is_no_number(one)) if "n" in "".join(fields[:3]).lower() else ()
+    time, algbw, busbw = (map(tables.printed, fields[:3]) if not odd else
+                          [None if tables.is_no_number(one) else tables.printed(one)
+                           for one in fields[:3]])
+    wrong = tables.printed_or_none(fields[3]) if fields[3] != "0" else _NONE_WRONG
     n_wrong = None if wrong is None or layout.half[3] == "error" else int(wrong.value)
     if time is not None and layout.unit_us != 1:
         time = time.scaled(layout.unit_us)
     if len(fields) == 4:
-        return PrintedForm(in_place, time, algbw, busbw, n_wrong, None, None, (), odd)
-    low, high, share, _ = map(printed, fields[4:])
-    return PrintedForm(in_place, time, algbw, busbw, n_wrong, low, high, (share,), odd)
+        return tables.PrintedForm(in_place, time, algbw, busbw, n_wrong, None, None, (), odd)
+    low, high, share, _ = map(tables.printed, fields[4:])
+    return tables.PrintedForm(in_place, time, algbw, busbw, n_wrong, low, high, (share,), odd)
 
 
-def _is_rate(size_bytes: int, half: PrintedForm) -> bool:
+def _is_rate(size_bytes: int, half: tables.PrintedForm) -> bool:
     """Return whether algbw may be size / time: else the fields are not those they seem."""
     rate, time = half.algbw, half.time_us
     return rate is not None and time is not None and time.low > 0 and rate.may_be(

@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
 
-from hpcbench.interop.formats.printed import Printed, printed, whole
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.source import ForeignFile, pattern_of
-from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm
+from hpcbench.interop.formats.tables import CommRow, CommTable, Printed, PrintedForm, printed, whole
 from hpcbench.records import dataclass
 from hpcbench.texts import printable
 

@@ -6,10 +6,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hpcbench.interop.formats.printed import printed, whole
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.source import ForeignFile, source_of
-from hpcbench.interop.formats.tables import ELEMENT_BYTES, CommRow, CommTable, PrintedForm
+from hpcbench.interop.formats.tables import (
+    ELEMENT_BYTES,
+    CommRow,
+    CommTable,
+    PrintedForm,
+    printed,
+    whole,
+)
 
 PROGRAM = "PARAM"
 MOST_ROWS = 100_000

@@ -9,11 +9,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from hpcbench.interop.formats.printed import Printed
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.nccl_json import number_of
 from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.formats.tables import CommRow, CommTable, NodeTable, PrintedForm
+from hpcbench.interop.formats.tables import CommRow, CommTable, NodeTable, Printed, PrintedForm
 from hpcbench.texts import printable
 
 PROGRAM = "SuperBench"

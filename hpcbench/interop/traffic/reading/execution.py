@@ -11,22 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hpcbench.errors import NOT_AS_WRITTEN, FileError
-from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.traffic.calls import (
-    OWN,
-    KnownGroup,
-    RankCall,
-    RankRecord,
-    backend_of,
-    check_count,
-    collective_of,
-    dtype_of,
-    exact,
-    ranks_of,
-    splits_of,
-    strided,
-)
-from hpcbench.interop.traffic.reading.stream import StreamedList
+from hpcbench.interop.formats.reading.source import ForeignFile, StreamedList
+from hpcbench.interop.traffic import calls as recorded
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.texts import from_json
@@ -39,7 +25,7 @@ _LEAST_ADDRESS, _BY_ADDRESS = 2**20, "all"
 _TYPE = re.compile(r"Tensor\(([^()]+)\)")
 
 
-def read(file: ForeignFile) -> RankRecord:
+def read(file: ForeignFile) -> recorded.RankRecord:
     """Return the record of a rank. Raises FileError for another schema."""
     nodes = StreamedList(file, "nodes")
     comms, lists = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
@@ -47,7 +33,7 @@ def read(file: ForeignFile) -> RankRecord:
         name = node.get("name") if isinstance(node, Mapping) else None
         if name == _COMMS and type(node.get("id")) is int:
             comms.append(node)
-            check_count(file.name, len(comms))
+            recorded.check_count(file.name, len(comms))
         elif name == _GROUPS:
             lists.append(node)
         elif str(name).startswith("gloo:"):
@@ -59,7 +45,7 @@ def read(file: ForeignFile) -> RankRecord:
     if number not in _KNOWN and number[:2] != (1, 1):
         raise FileError(f"{file.name}: schema {schema[:30] or 'unknown'} of execution traces; "
                         "known: 1.0.1 to 1.0.4, 1.1.0 and 1.1.1")
-    record = _record(file, schema, sorted(comms, key=lambda node: exact(node["id"])),
+    record = _record(file, schema, sorted(comms, key=lambda node: recorded.exact(node["id"])),
                      _listed(file, lists))
     if number > _KNOWN[-1]:
         record.notes.append(f"{file.name}: schema {schema} is newer than 1.1.1, the newest known")
@@ -123,8 +109,9 @@ def _tensors(listed: Any) -> Iterator[Sequence[Any]]:
 def _record(
     file: ForeignFile, schema: str, comms: Sequence[Mapping[str, Any]],
     listed: Mapping[str, Mapping[str, Any]],
-) -> RankRecord:
-    groups, calls, addresses = dict[str, KnownGroup](), list[RankCall](), set[int]()
+) -> recorded.RankRecord:
+    groups, calls, addresses = dict[str,
+                                    recorded.KnownGroup](), list[recorded.RankCall](), set[int]()
     for node in comms:
         try:
             values = _values(node)
@@ -140,9 +127,10 @@ def _record(
         raise FileError(f"{file.name}: schema {schema} names its {len(addresses)} groups by "
                         "addresses, which differ between ranks: record with torch 2.2 or newer")
     sizes = [one.size or 0 for one in groups.values()]
-    sizes += [exact(row.get("group_size") or 0) for row in listed.values()]
-    return RankRecord(file.name, PROGRAM, schema, None, max(sizes, default=0) or None, calls,
-                      groups, notes=["execution traces have no durations and no gaps"])
+    sizes += [recorded.exact(row.get("group_size") or 0) for row in listed.values()]
+    return recorded.RankRecord(file.name, PROGRAM, schema, None, max(sizes, default=0) or None,
+                               calls,
+                               groups, notes=["execution traces have no durations and no gaps"])
 
 
 def _listed(file: ForeignFile, nodes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -158,9 +146,9 @@ def _listed(file: ForeignFile, nodes: Iterable[Mapping[str, Any]]) -> dict[str, 
     return groups
 
 
-def _call(values: _Values, config: str) -> RankCall | None:
+def _call(values: _Values, config: str) -> recorded.RankCall | None:
     """Return the call of a node; None for others."""
-    collective = collective_of(values.name)
+    collective = recorded.collective_of(values.name)
     if not collective:
         return None
     number = values.number
@@ -170,42 +158,43 @@ def _call(values: _Values, config: str) -> RankCall | None:
     counts = [_elements(values.attrs.get(name), tensors) for name, tensors in (
         ("in_msg_nelems", values.tensors), ("out_msg_nelems", values.results))]
     splits = [
-        tuple(exact(one[3]) for one in tensors)
+        tuple(recorded.exact(one[3]) for one in tensors)
         if collective == "all_to_all" and not listed and len(tensors) > 1
-        else splits_of(listed, count)
+        else recorded.splits_of(listed, count)
         for listed, count, tensors in zip(
             (values.splits_in, values.splits_out), counts, (values.tensors, values.results),
             strict=True)]
     tensors = [*values.tensors, *values.results]
-    return RankCall(
+    return recorded.RankCall(
         collective, values.group_name,
-        None if is_p2p or collective == SEND_RECV else exact(sequence),
-        dtype=dtype_of(values.dtype) if values.dtype else None,
-        root=exact(values.rank) if has_root else None,
+        None if is_p2p or collective == SEND_RECV else recorded.exact(sequence),
+        dtype=recorded.dtype_of(values.dtype) if values.dtype else None,
+        root=recorded.exact(values.rank) if has_root else None,
         elements_in=counts[0], elements_out=counts[1],
         splits_in=splits[0], splits_out=splits[1],
         size_bytes=None if values.dtype or not tensors else max(
-            count or 0 for count in counts) * exact(tensors[0][4]),
-        backend=backend_of(config, str(tensors[0][5]).partition(":")[0] if tensors else ""),
-        pair=_pair(values.name, exact(values.rank)) if collective == SEND_RECV else None)
+            count or 0 for count in counts) * recorded.exact(tensors[0][4]),
+        backend=recorded.backend_of(config,
+                                    str(tensors[0][5]).partition(":")[0] if tensors else ""),
+        pair=_pair(values.name, recorded.exact(values.rank)) if collective == SEND_RECV else None)
 
 
 def _elements(attribute: Any, tensors: Sequence[Any]) -> int | None:
     if attribute is not None:
-        return exact(attribute)
-    return sum(exact(one[3]) for one in tensors) if tensors else None
+        return recorded.exact(attribute)
+    return sum(recorded.exact(one[3]) for one in tensors) if tensors else None
 
 
 def _pair(name: str, peer: int) -> tuple[int, int]:
-    return (OWN, peer) if name.startswith("send") else (peer, OWN)
+    return (recorded.OWN, peer) if name.startswith("send") else (peer, recorded.OWN)
 
 
-def _group(values: _Values, row: Mapping[str, Any]) -> KnownGroup:
+def _group(values: _Values, row: Mapping[str, Any]) -> recorded.KnownGroup:
     """Return a group as its list has it, where all ranks are none, else by start and stride."""
-    size = exact(row.get("group_size") or (values.place[-1] if values.place else 0))
-    ranks = ranks_of(row.get("ranks")) or (strided(0, 1, size) if row else ())
+    size = recorded.exact(row.get("group_size") or (values.place[-1] if values.place else 0))
+    ranks = recorded.ranks_of(row.get("ranks")) or (recorded.strided(0, 1, size) if row else ())
     if not ranks and len(values.place) == 3:
-        ranks = strided(*map(int, values.place))
+        ranks = recorded.strided(*map(int, values.place))
     described = values.group[1:] if isinstance(values.group, (list, tuple)) else ()
-    return KnownGroup(str(next(iter(described), "") or values.attrs.get("pg_desc", "")),
-                      ranks or None, size or None)
+    return recorded.KnownGroup(str(next(iter(described), "") or values.attrs.get("pg_desc", "")),
+                               ranks or None, size or None)

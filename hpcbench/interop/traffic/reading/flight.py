@@ -17,18 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.errors import NOT_AS_WRITTEN, FileError
-from hpcbench.interop.formats.printed import whole, whole_or_none
 from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.traffic.calls import (
-    OWN,
-    KnownGroup,
-    RankCall,
-    RankRecord,
-    collective_of,
-    dtype_of,
-    exact,
-    ranks_of,
-)
+from hpcbench.interop.formats.tables import whole, whole_or_none
+from hpcbench.interop.traffic import calls as recorded
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.profiling.flight import END, joined
 from hpcbench.units import grouped
@@ -49,7 +40,7 @@ def is_record(data: Mapping[str, Any]) -> bool:
     return data.get("format") == FORMAT or ("entries" in data and "version" in data)
 
 
-def read(file: ForeignFile, data: Mapping[str, Any]) -> RankRecord:
+def read(file: ForeignFile, data: Mapping[str, Any]) -> recorded.RankRecord:
     """Return the record of a rank. Raises FileError for another version or without its keys.
 
     Entries without their keys are left out and counted."""
@@ -103,7 +94,7 @@ def _version(file: ForeignFile, dump: Any) -> tuple[int, int]:
 def _record(
     file: ForeignFile, own: Mapping[str, Any], dumps: Sequence[Mapping[str, Any]],
     version: tuple[int, int],
-) -> RankRecord:
+) -> recorded.RankRecord:
     entries = sorted(joined(dumps, None)["entries"],
                      key=lambda entry: (entry["time_created_ns"], entry["record_id"]))
     messages = [_message(one) for one in own.get("messages", ())]
@@ -121,10 +112,10 @@ def _record(
     timed, cut = _with_scatters([entry for entry, _ in calls], timed, own.get("scatters") or ())
     timed = sorted([*timed, *messages], key=lambda call: call.start_ns or 0)
     about = own or dumps[0]
-    return RankRecord(
+    return recorded.RankRecord(
         file.name, PROGRAM, f"2.{version[1]}",
         whole_or_none(about.get("rank")), whole_or_none(about.get("world_size")), timed, groups,
-        sum(dump["lost"] for dump in dumps) + exact(own.get("messages_lost", 0)) + cut,
+        sum(dump["lost"] for dump in dumps) + recorded.exact(own.get("messages_lost", 0)) + cut,
         str(own.get("ras") or ""), notes)
 
 
@@ -172,7 +163,7 @@ def _names(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, Any], s
 
 def _whole_calls(
     file: ForeignFile, entries: Iterable[Mapping[str, Any]],
-    names: Mapping[tuple[str, str, Any], str], groups: Mapping[str, KnownGroup],
+    names: Mapping[tuple[str, str, Any], str], groups: Mapping[str, recorded.KnownGroup],
 ) -> Iterator[Mapping[str, Any]]:
     """Yield entries; an all_gather of different sizes is one, not a broadcast from each rank.
 
@@ -207,7 +198,7 @@ def _is_end(entry: Mapping[str, Any]) -> bool:
 def _after_losses(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the entries of a recorder before which some are gone: its numbers leave gaps."""
     expected, gaps = 0, []
-    for entry in sorted(entries, key=lambda entry: exact(entry["record_id"])):
+    for entry in sorted(entries, key=lambda entry: recorded.exact(entry["record_id"])):
         if entry["record_id"] > expected:
             gaps.append(entry)
         expected = entry["record_id"] + 1
@@ -215,7 +206,7 @@ def _after_losses(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 
 def _lost(entries: Sequence[Mapping[str, Any]]) -> int:
-    numbers = {exact(entry["record_id"]) for entry in entries}
+    numbers = {recorded.exact(entry["record_id"]) for entry in entries}
     return max(numbers) + 1 - len(numbers) if numbers else 0
 
 
@@ -230,11 +221,11 @@ def _unrecorded(entries: Iterable[Mapping[str, Any]]) -> int:
                for found in numbers.values())
 
 
-def _call(entry: Mapping[str, Any], group: str) -> RankCall | None:
+def _call(entry: Mapping[str, Any], group: str) -> recorded.RankCall | None:
     backend, _, name = str(entry["profiling_name"]).rpartition(":")
     is_p2p = bool(entry.get("is_p2p"))
     words = name.split()
-    collective = SEND_RECV if is_p2p else collective_of(words[0] if words else "")
+    collective = SEND_RECV if is_p2p else recorded.collective_of(words[0] if words else "")
     if _is_end(entry) or not collective:
         return None
     types = [one for one in (*entry.get("input_dtypes", ()), *entry.get("output_dtypes", ()))
@@ -244,13 +235,13 @@ def _call(entry: Mapping[str, Any], group: str) -> RankCall | None:
     splits = [tuple(_elements([shape]) for shape in one)
               if collective == "all_to_all" and len(one) > 1 else None for one in sizes]
     parts = tuple(entry.get("parts", ()))
-    return RankCall(
-        collective, group, None if is_p2p else exact(entry["collective_seq_id"]),
-        dtype=dtype_of(str(types[0])) if types else None,
+    return recorded.RankCall(
+        collective, group, None if is_p2p else recorded.exact(entry["collective_seq_id"]),
+        dtype=recorded.dtype_of(str(types[0])) if types else None,
         elements_in=sum(parts) or _elements(sizes[0]),
         elements_out=sum(parts) or _elements(sizes[1]), splits_in=splits[0], splits_out=splits[1],
         backend=backend or None, pair=_pair(name) if is_p2p else None,
-        start_ns=exact(entry["time_created_ns"]),
+        start_ns=recorded.exact(entry["time_created_ns"]),
         duration_ns=None if duration is None else round(float(duration) * 1e6),
         after_loss=bool(entry.get(_LOST)), parts=parts,
         is_open=not _is_over(entry) and not _has_no_end(entry))
@@ -268,12 +259,14 @@ def _has_no_end(entry: Mapping[str, Any]) -> bool:
                                   or name in _PARTS_OF)
 
 
-def _message(noted: Sequence[Any]) -> RankCall:
+def _message(noted: Sequence[Any]) -> recorded.RankCall:
     """Return a message of gloo as `hpcbench record` notes it."""
     began, is_send, group, peer, elements, dtype = noted
-    pair = (OWN, exact(peer)) if is_send else (exact(peer), OWN)
-    return RankCall(SEND_RECV, str(group), dtype=dtype_of(str(dtype)), elements_in=exact(elements),
-                    elements_out=exact(elements), backend="gloo", pair=pair, start_ns=exact(began))
+    pair = (recorded.OWN, recorded.exact(peer)) if is_send else (recorded.exact(peer), recorded.OWN)
+    return recorded.RankCall(SEND_RECV, str(group), dtype=recorded.dtype_of(str(dtype)),
+                             elements_in=recorded.exact(elements),
+                             elements_out=recorded.exact(elements), backend="gloo", pair=pair,
+                             start_ns=recorded.exact(began))
 
 
 def _elements(shapes: Sequence[Sequence[int]]) -> int:
@@ -292,34 +285,35 @@ def _pair(name: str) -> tuple[int, int]:
 def _groups(
     own: Mapping[str, Any], dumps: Sequence[Mapping[str, Any]], names: Iterable[str],
     of_messages: Iterable[str],
-) -> dict[str, KnownGroup]:
+) -> dict[str, recorded.KnownGroup]:
     """Return the groups by name: as the job listed them, else as the recorder did."""
-    groups = {name: KnownGroup() for name in (*names, *of_messages)}
+    groups = {name: recorded.KnownGroup() for name in (*names, *of_messages)}
     for dump in dumps:
         for entry in dump["entries"]:
             if (name := str(entry["process_group"][0])) in groups:
-                groups[name] = KnownGroup(str(entry["process_group"][-1]))
+                groups[name] = recorded.KnownGroup(str(entry["process_group"][-1]))
     for dump in dumps:
         for group in dump.get("pg_config", {}).values():
-            ranks = ranks_of(group.get("ranks"))
+            ranks = recorded.ranks_of(group.get("ranks"))
             if ranks and str(group.get("name")) in groups:
-                groups[str(group["name"])] = KnownGroup(str(group.get("desc", "")), ranks)
+                groups[str(group["name"])] = recorded.KnownGroup(str(group.get("desc", "")), ranks)
     for name, group in own.get("groups", {}).items():
         if name in groups:
-            groups[name] = KnownGroup(str(group["description"]), ranks_of(group["ranks"]) or None)
+            groups[name] = recorded.KnownGroup(str(group["description"]),
+                                               recorded.ranks_of(group["ranks"]) or None)
     return groups
 
 
 def _with_durations(
-    calls: Sequence[tuple[Mapping[str, Any], RankCall]], listed: Sequence[Sequence[Any]],
-) -> tuple[list[RankCall], str]:
+    calls: Sequence[tuple[Mapping[str, Any], recorded.RankCall]], listed: Sequence[Sequence[Any]],
+) -> tuple[list[recorded.RankCall], str]:
     """Return the calls with the profiler's durations, and a note on those not matched.
 
     Both are in the order of issue and have the same names; the profiler may begin earlier."""
     timed = [call for _, call in calls]
     by_name = defaultdict(list)
-    for name, start, duration in sorted(listed, key=lambda one: exact(one[1])):
-        by_name[str(name)].append((exact(start), exact(duration)))
+    for name, start, duration in sorted(listed, key=lambda one: recorded.exact(one[1])):
+        by_name[str(name)].append((recorded.exact(start), recorded.exact(duration)))
     unmatched: Counter[str] = Counter()
     for name, events in by_name.items():
         places = [at for at, (entry, _) in enumerate(calls) if entry["profiling_name"] == name]
@@ -334,16 +328,16 @@ def _with_durations(
 
 
 def _with_scatters(
-    entries: Sequence[Mapping[str, Any]], calls: Sequence[RankCall],
+    entries: Sequence[Mapping[str, Any]], calls: Sequence[recorded.RankCall],
     noted: Iterable[tuple[int, int, str, Sequence[tuple[int, int, int]]]],
-) -> tuple[list[RankCall], int]:
+) -> tuple[list[recorded.RankCall], int]:
     """Return the calls, gloo's all_reduces of a reduce_scatter as that, and how many are cut.
 
     `hpcbench record` notes begin and end of torch's function that enqueued them, the group, and of
     each call how many there are and its elements. One whose first entries are lost is left out."""
-    whole, n_cut = list[RankCall | None](calls), 0
+    whole, n_cut = list[recorded.RankCall | None](calls), 0
     sums = [at for at, entry in enumerate(entries) if entry["profiling_name"] == "gloo:all_reduce"]
-    created = [exact(entries[at]["time_created_ns"]) for at in sums]
+    created = [recorded.exact(entries[at]["time_created_ns"]) for at in sums]
     for began, ended, group, made in noted:
         within = [at for at in sums[bisect_left(created, began):bisect_right(created, ended)]
                   if str(entries[at]["process_group"][0]) == group]

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.errors import NOT_AS_WRITTEN
-from hpcbench.interop.formats.printed import whole
 from hpcbench.interop.formats.reading import inspector
 from hpcbench.interop.formats.reading.source import ForeignFile
+from hpcbench.interop.formats.tables import whole
 from hpcbench.interop.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, strided
 from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.operations.traffic import SEND_RECV

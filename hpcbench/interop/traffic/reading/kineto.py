@@ -14,22 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpcbench.errors import NOT_AS_WRITTEN
-from hpcbench.interop.formats.printed import whole, whole_or_none
-from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.traffic.calls import (
-    KnownGroup,
-    RankCall,
-    RankRecord,
-    backend_of,
-    check_count,
-    collective_of,
-    dtype_of,
-    exact,
-    ranks_of,
-    splits_of,
-    strided,
-)
-from hpcbench.interop.traffic.reading.stream import StreamedList
+from hpcbench.interop.formats.reading.source import ForeignFile, StreamedList
+from hpcbench.interop.formats.tables import whole, whole_or_none
+from hpcbench.interop.traffic import calls as recorded
 from hpcbench.operations.traffic import MOST_NS, SEND_RECV
 from hpcbench.units import grouped
 
@@ -54,19 +41,19 @@ class _Kernel:
     end_ns: int
     note: int
     correlation: int
-    call: RankCall | None
+    call: recorded.RankCall | None
 
 
 @dataclass(slots=True)
 class _Events:
     """What a trace has of communication; calls of the host in its order, by their id."""
 
-    noted: list[tuple[int, RankCall]] = field(default_factory=list)
+    noted: list[tuple[int, recorded.RankCall]] = field(default_factory=list)
     kernels: list[_Kernel] = field(default_factory=list)
-    groups: dict[str, KnownGroup] = field(default_factory=dict)
+    groups: dict[str, recorded.KnownGroup] = field(default_factory=dict)
 
 
-def read(file: ForeignFile) -> RankRecord:
+def read(file: ForeignFile) -> recorded.RankRecord:
     """Return the record of a rank. Raises FileError for another kind of file."""
     events, found_events = StreamedList(file, "traceEvents"), _Events()
     for event in events:
@@ -75,7 +62,7 @@ def read(file: ForeignFile) -> RankRecord:
                 _take(file, event, found_events)
             except NOT_AS_WRITTEN:
                 file.left_out.add(_BROKEN)
-        check_count(file.name, max(len(found_events.noted), len(found_events.kernels)))
+        recorded.check_count(file.name, max(len(found_events.noted), len(found_events.kernels)))
     _follow_launches(file, found_events)
     return _record(file, _calls(file, found_events), found_events.groups, events.others)
 
@@ -91,7 +78,7 @@ def _take(file: ForeignFile, event: Mapping[str, Any], events: _Events) -> None:
         call = _call(event, args) if "Collective name" in args else None
         _take_group(call, args, events)
         events.kernels.append(_Kernel(name, start, start + duration, _note_id(args),
-                                      exact(args.get("correlation", 0)), call))
+                                      recorded.exact(args.get("correlation", 0)), call))
     elif name == _HOST_NOTE and "Collective name" in args:
         call, number = _call(event, args), _note_id(args)
         if call is not None:
@@ -103,14 +90,14 @@ def _take(file: ForeignFile, event: Mapping[str, Any], events: _Events) -> None:
         file.left_out.add(_GLOO)
 
 
-def _take_group(call: RankCall | None, args: Mapping[str, Any], found: _Events) -> None:
+def _take_group(call: recorded.RankCall | None, args: Mapping[str, Any], found: _Events) -> None:
     """Keep the group of a call, as its first one has it."""
     if call is not None and call.group not in found.groups:
         found.groups[call.group] = _group(args)
 
 
 def _note_id(args: Mapping[str, Any]) -> int:
-    return exact(args.get("External id", args.get("External Id", 0)))
+    return recorded.exact(args.get("External id", args.get("External Id", 0)))
 
 
 def _ns(time_us: Any) -> int:
@@ -135,7 +122,7 @@ def _follow_launches(file: ForeignFile, events: _Events) -> None:
                 kernel.note = _note_id(args)
 
 
-def _calls(file: ForeignFile, events: _Events) -> list[RankCall]:
+def _calls(file: ForeignFile, events: _Events) -> list[recorded.RankCall]:
     """Return the calls in their order: of each the time from its first kernel to its last."""
     events.noted.sort(key=lambda one: one[1].start_ns or 0)
     number_of = {number: at for at, (number, _) in enumerate(events.noted) if number}
@@ -146,7 +133,7 @@ def _calls(file: ForeignFile, events: _Events) -> list[RankCall]:
         (alone if at is None else of_note[at]).append(kernel)
     free = grouped((_form(call), at) for at, (_, call) in reversed([*enumerate(events.noted)])
                    if at not in of_note)
-    calls = list[RankCall]()
+    calls = list[recorded.RankCall]()
     for kernels in _of_one_call(alone):
         call, first = kernels[0].call, min(one.start_ns for one in kernels)
         if call is None:
@@ -162,7 +149,7 @@ def _calls(file: ForeignFile, events: _Events) -> list[RankCall]:
     return [*_placed(calls, events, of_note)]
 
 
-def _form(call: RankCall) -> tuple[object, ...]:
+def _form(call: recorded.RankCall) -> tuple[object, ...]:
     return call.collective, call.group, call.dtype, call.elements_in, call.elements_out, call.pair
 
 
@@ -174,7 +161,7 @@ def _of_one_call(kernels: list[_Kernel]) -> Iterator[list[_Kernel]]:
     yield from of_one.values()
 
 
-def _with_kernels(call: RankCall, kernels: list[_Kernel]) -> RankCall:
+def _with_kernels(call: recorded.RankCall, kernels: list[_Kernel]) -> recorded.RankCall:
     start = min(one.start_ns for one in kernels)
     word = next((match[1] for one in kernels if (match := _OPERATOR.search(one.name))), "")
     reduces = call.collective in ("all_reduce", "reduce_scatter", "reduce")
@@ -185,8 +172,8 @@ def _with_kernels(call: RankCall, kernels: list[_Kernel]) -> RankCall:
 
 
 def _placed(
-    calls: list[RankCall], events: _Events, of_note: Mapping[int, list[_Kernel]],
-) -> Iterator[RankCall]:
+    calls: list[recorded.RankCall], events: _Events, of_note: Mapping[int, list[_Kernel]],
+) -> Iterator[recorded.RankCall]:
     """Yield calls by the start of their kernels; those without behind the one before in the group.
 
     These have no start: times of the host and of the device are not compared."""
@@ -201,17 +188,17 @@ def _placed(
 
 
 def _record(
-    file: ForeignFile, calls: list[RankCall], groups: dict[str, KnownGroup],
+    file: ForeignFile, calls: list[recorded.RankCall], groups: dict[str, recorded.KnownGroup],
     others: Mapping[str, Any],
-) -> RankRecord:
+) -> recorded.RankRecord:
     about = others.get("distributedInfo")
     about = about if isinstance(about, Mapping) else {}
     backends = {"": _backend(about.get("backend"))}
     for row in _listed(about.get("pg_config")):
-        name, ranks = str(row.get("pg_name", "")), ranks_of(row.get("ranks"))
+        name, ranks = str(row.get("pg_name", "")), recorded.ranks_of(row.get("ranks"))
         backends[name] = _backend(row.get("backend_config"))
         if ranks and name in groups and groups[name].ranks is None:
-            groups[name] = KnownGroup(groups[name].description, ranks, len(ranks))
+            groups[name] = recorded.KnownGroup(groups[name].description, ranks, len(ranks))
     calls = [call if call.backend else replace(
         call, backend=backends.get(call.group) or backends[""]) for call in calls]
     untimed = sum(call.duration_ns is None for call in calls)
@@ -221,32 +208,32 @@ def _record(
         f"{file.name}: {untimed} calls without a kernel, so without a duration"]
     if any(call.operator for call in calls):
         notes.append("operators are those in the names of NCCL's kernels")
-    return RankRecord(file.name, PROGRAM, "", whole_or_none(about.get("rank")),
-                      whole_or_none(about.get("world_size")), calls, groups, notes=notes)
+    return recorded.RankRecord(file.name, PROGRAM, "", whole_or_none(about.get("rank")),
+                               whole_or_none(about.get("world_size")), calls, groups, notes=notes)
 
 
 def _backend(config: Any) -> str | None:
     """Return the backend of devices that are not the CPU, whose calls alone are in a trace."""
     text = str(config or "")
-    return backend_of(text, "cuda") or backend_of(text, "")
+    return recorded.backend_of(text, "cuda") or recorded.backend_of(text, "")
 
 
-def _call(event: Mapping[str, Any], args: Mapping[str, Any]) -> RankCall | None:
+def _call(event: Mapping[str, Any], args: Mapping[str, Any]) -> recorded.RankCall | None:
     """Return a call without what its kernels say; None for one that moves nothing."""
     name = str(args["Collective name"])
-    collective = collective_of(name)
+    collective = recorded.collective_of(name)
     if not collective:
         return None
     sequence = args.get("Seq")
     sizes = {"In msg nelems": 0, "Out msg nelems": 0, **args} if collective == "barrier" else args
-    n_in, n_out = exact(sizes["In msg nelems"]), exact(sizes["Out msg nelems"])
-    return RankCall(
+    n_in, n_out = recorded.exact(sizes["In msg nelems"]), recorded.exact(sizes["Out msg nelems"])
+    return recorded.RankCall(
         collective, _name_of(args),
-        None if collective == SEND_RECV or sequence is None else exact(sequence),
-        dtype=dtype_of(str(args["dtype"])) if args.get("dtype") else None,
+        None if collective == SEND_RECV or sequence is None else recorded.exact(sequence),
+        dtype=recorded.dtype_of(str(args["dtype"])) if args.get("dtype") else None,
         elements_in=n_in, elements_out=n_out,
-        splits_in=splits_of(args.get("In split size"), n_in),
-        splits_out=splits_of(args.get("Out split size"), n_out),
+        splits_in=recorded.splits_of(args.get("In split size"), n_in),
+        splits_out=recorded.splits_of(args.get("Out split size"), n_out),
         pair=_pair(args) if collective == SEND_RECV else None, start_ns=_ns(event["ts"]))
 
 
@@ -263,14 +250,15 @@ def _pair(args: Mapping[str, Any]) -> tuple[int, int]:
     return source, destination
 
 
-def _group(args: Mapping[str, Any]) -> KnownGroup:
+def _group(args: Mapping[str, Any]) -> recorded.KnownGroup:
     """Return the ranks of a group: listed, or by their start and stride; long lists are cut."""
-    size = exact(args.get("Group size", 0))
-    ranks = ranks_of(args.get("Process Group Ranks"))
+    size = recorded.exact(args.get("Group size", 0))
+    ranks = recorded.ranks_of(args.get("Process Group Ranks"))
     if not ranks:
-        ranks = strided(exact(args.get("Global rank start", 0)),
-                        exact(args.get("Global rank stride", 0)), size)
-    return KnownGroup(str(args.get("Process Group Description", "")), ranks or None, size or None)
+        ranks = recorded.strided(recorded.exact(args.get("Global rank start", 0)),
+                                 recorded.exact(args.get("Global rank stride", 0)), size)
+    return recorded.KnownGroup(str(args.get("Process Group Description", "")), ranks or None,
+                               size or None)
 
 
 def _listed(config: Any) -> list[Mapping[str, Any]]:

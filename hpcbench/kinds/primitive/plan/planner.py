@@ -1,10 +1,11 @@
 """The planner of primitives: shapes, implementations and their options, multiplied out to cases.
 
-Which names and options there are is known here and not before: plug-ins add to them."""
+Which names and options there are is known here and not before: plug-ins add to them. A function of
+a file is one more implementation of its primitive."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
@@ -33,27 +34,12 @@ from hpcbench.kinds.primitive.plan.spec import (
     shapes,
 )
 from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.operations.functions import FunctionFile
+from hpcbench.operations.functions import DeclaredFunction, FunctionFile, Value
 from hpcbench.operations.models import MODELS
+from hpcbench.plan import points
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
-from hpcbench.plan.points import (
-    COMMON_AXES,
-    CommonPoint,
-    Draft,
-    Option,
-    Values,
-    assemble,
-    described,
-    environments,
-    in_order,
-    least_calls,
-    listed_lengths,
-    measurements,
-    number_of_sets,
-    too_large,
-    wanted,
-)
+from hpcbench.plan.points import Option, Values
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 
 if TYPE_CHECKING:
@@ -63,16 +49,16 @@ if TYPE_CHECKING:
 class PrimitivePoint(NamedTuple):
     """One value of every axis. ``implementation`` is a name if ``absent`` is why there is none."""
 
-    common: CommonPoint
+    common: points.CommonPoint
     primitive: PrimitiveSpec
     shape: Shape
     implementation: ImplementationSpec | str
     absent: str
     order: str
-    options: tuple[tuple[str, Option], ...]
+    options: tuple[tuple[str, points.Option], ...]
 
 
-_Choice = tuple[ImplementationSpec | str, str, str, tuple[tuple[str, Option], ...]]
+_Choice = tuple[ImplementationSpec | str, str, str, tuple[tuple[str, points.Option], ...]]
 """The fields from ``implementation`` to ``options`` of a point."""
 
 
@@ -84,21 +70,21 @@ def primitive_points(
     if problems:
         raise ConfigError(*(f"benchmarks: {title}: {problem}" for problem in problems))
     sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
-    inner = measurements(block, job.config)
+    inner = points.measurements(block, job.config)
     for spec in (registry.primitives[name] for name in block.primitive):
         for shape_on, dtype, device, env, ranks in product(
-                shapes(block, spec), block.dtype, block.device, environments(block), sizes):
+                shapes(block, spec), block.dtype, block.device, points.environments(block), sizes):
             for own, (implementation, absent, order, options) in _choices(block, spec, registry):
                 backends = block.backend if own is None else (str(own),)
                 for backend, measured in product(backends, inner):
                     yield PrimitivePoint(
-                        CommonPoint(dtype, backend, device, env, ranks, *measured), spec,
+                        points.CommonPoint(dtype, backend, device, env, ranks, *measured), spec,
                         shape_on(ranks), implementation, absent, order, options)
 
 
 def _choices(
     block: PrimitiveBlock, primitive: PrimitiveSpec, registry: PrimitiveRegistry,
-) -> Iterator[tuple[Option | None, _Choice]]:
+) -> Iterator[tuple[points.Option | None, _Choice]]:
     """Yield each way to do a primitive, with its backend: None where the block's backends apply."""
     for name, sets in block.implementations.items():
         spec = registry.implementation(name, primitive.name)
@@ -131,7 +117,7 @@ def block_problems(block: PrimitiveBlock, registry: PrimitiveRegistry) -> Iterat
     if not primitives:
         return
     yield from _bad_shapes(block, primitives)
-    every: dict[str, list[Values]] = {}
+    every: dict[str, list[points.Values]] = {}
     for name, sets in block.implementations.items():
         where = f"implementations.{name}"
         if not registry.is_known(name):
@@ -157,8 +143,8 @@ def _bad_shapes(block: PrimitiveBlock, primitives: Sequence[PrimitiveSpec]) -> I
 
 
 def _bad_options(
-    where: str, axes: OptionAxes | Mapping[str, tuple[Option, ...]],
-    allowed: Mapping[str, Sequence[Values]], primitives: Sequence[PrimitiveSpec], *,
+    where: str, axes: OptionAxes | Mapping[str, tuple[points.Option, ...]],
+    allowed: Mapping[str, Sequence[points.Values]], primitives: Sequence[PrimitiveSpec], *,
     of_points: bool = True,
 ) -> Iterator[str]:
     for option, values in axes.items():
@@ -171,7 +157,8 @@ def _bad_options(
             names = [*allowed, *(AXES_OF_POINTS if of_points else ())]
             yield f"{where}: {unknown_name(option, names)}"
         else:
-            yield from (f"{where}.{option}: {wanted(value, allowed[option])}" for value in values
+            yield from (f"{where}.{option}: {points.wanted(value, allowed[option])}"
+                        for value in values
                         if not all(item.allows(value) for item in allowed[option]))
 
 
@@ -195,7 +182,7 @@ def _orders(block: PrimitiveBlock, axes: OptionAxes, primitive: PrimitiveSpec) -
 
 
 def _bad_orders(
-    where: str, orders: Sequence[Option], primitives: Sequence[PrimitiveSpec],
+    where: str, orders: Sequence[points.Option], primitives: Sequence[PrimitiveSpec],
 ) -> Iterator[str]:
     known = dict.fromkeys(order for primitive in primitives for order in primitive.orders)
     yield from (f"{where}: {unknown_name(order, known)}" for order in orders if order not in known)
@@ -203,7 +190,8 @@ def _bad_orders(
 
 _IDENTITY = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
 """Fields that identify a primitive, beside its options; the rest follows from these."""
-_AXES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order", *COMMON_AXES)
+_AXES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order",
+         *points.COMMON_AXES)
 
 
 class PrimitivePlanner(Planner):
@@ -215,8 +203,8 @@ class PrimitivePlanner(Planner):
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
         assert isinstance(block, PrimitiveBlock)
-        return {**listed_lengths(block, _AXES),
-                "implementations": number_of_sets(block.implementations),
+        return {**points.listed_lengths(block, _AXES),
+                "implementations": points.number_of_sets(block.implementations),
                 **{f"options.{name}": len(values) for name, values in block.options.items()}}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
@@ -300,22 +288,23 @@ def _case(
     common = point.common._replace(env=tuple(sorted({**env, **given}.items())))
     own = env.keys() - given.keys()
     work = replace(work, variables=tuple(sorted(own)), multiprocessors=least)
-    return assemble(title, block, job, common, _draft(point, job, work, reason))
+    return points.assemble(title, block, job, common, _draft(point, job, work, reason))
 
 
 def _draft(
     point: PrimitivePoint, job: PlanRequest, work: Primitive, reason: str | None,
-) -> Draft:
+) -> points.Draft:
     common = point.common
     device, hardware = resolve_device(common.backend, common.device), job.config.hardware
     memory = device_bytes(work, common.world_size)
     host = host_bytes(work, common.world_size, validate=common.validate)
-    calls = least_calls(common, job.config)
-    return Draft(
+    calls = points.least_calls(common, job.config)
+    return points.Draft(
         workload=work, device=device, validate=common.validate, memory_bytes=memory,
         host_bytes=host,
         skip=(unfit_world(common.backend, common.world_size, job.world_size) or reason
-              or _unsupported(point, work, device) or too_large(memory, host, device, hardware)),
+              or _unsupported(point, work, device)
+              or points.too_large(memory, host, device, hardware)),
         estimate_s=_estimate_s(work, device, common.world_size, calls, common.validate, hardware),
         # a misfit has no shape of its own: its origin keeps it from passing for a case that has one
         identity={
@@ -363,7 +352,7 @@ def _uncounted(primitive: PrimitiveSpec, name: str, problem: Problem, shape: str
     """Return a workload with no work, of an implementation that is not installed."""
     return Primitive(
         primitive=primitive.name, implementation=name, order=problem.order,
-        options=in_order(problem.options), dtype=problem.dtype, m=problem.m, n=problem.n,
+        options=points.in_order(problem.options), dtype=problem.dtype, m=problem.m, n=problem.n,
         k=problem.k, shape=shape, flops=0, total_flops=0, size_bytes=0, wire_bytes=0, calls=())
 
 
@@ -422,7 +411,7 @@ def catalogue() -> dict[str, dict[str, Any]]:
     return {
         "primitives": {name: {
             "meaning": spec.meaning, "orders": list(spec.orders),
-            "options": described(spec.options),
+            "options": points.described(spec.options),
         } for name, spec in registry.primitives.items()},
         "implementations": {name: _implementation(name, registry) for name in registry.names()
                             if name not in registry.aliases},
@@ -438,5 +427,55 @@ def _implementation(name: str, registry: PrimitiveRegistry) -> dict[str, Any]:
                        if registry.implementation(name, primitive) is not None],
         "devices": sorted({device for spec in specs for device in spec.devices}),
         "options": {option: facts for spec in specs
-                    for option, facts in described(spec.options).items()},
+                    for option, facts in points.described(spec.options).items()},
     }
+
+
+_PROBLEM = ("m", "n", "k", "model", "layer", "tokens", "degree", "order")
+"""Axes of a function compared with primitives that are keys of the primitives' block."""
+
+
+class PrimitiveHost:
+    """Makes cases of a function that is compared with a primitive."""
+
+    title = "primitive"
+
+    @property
+    def names(self) -> Collection[str]:
+        return installed().primitives
+
+    def cases(
+        self, title: str, block: Block, job: PlanRequest, func: DeclaredFunction,
+        file: FunctionFile,
+    ) -> Iterator[Case]:
+        """Yield the cases of the function, and of the implementations beside it."""
+        primitive = installed().primitives[func.compare]
+        if func.points:
+            raise ConfigError(f"{file.place(func)}: points: a function compared with a primitive "
+                              "has axes only")
+        own = {name: _option_values(name, values, func, file) for name, values in func.axes.items()
+               if name not in _PROBLEM and name not in primitive.options}
+        spec = ImplementationSpec(
+            func.name, f"{file.title}:{func.line}", {func.compare: file.path}, options={
+                name: Values(values[0], values) for name, values in own.items()})
+        common = block.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={
+            "kind", "file", "function"})
+        raw = {**common, "kind": "primitive", "primitive": func.compare, "implementations": {
+            func.name: {name: list(values) for name, values in own.items()},
+            **{name: {} for name in func.beside or ("torch",)}},
+            "options": {name: list(func.axes[name]) for name in primitive.options
+                        if name in func.axes},
+            **{name: list(func.axes[name]) for name in _PROBLEM if name in func.axes}}
+        yield from cases_of_file(f"{title}-{func.compare}", PrimitiveBlock.of_plain(
+            raw, file.place(func)), job, spec, file)
+
+
+def _option_values(
+    name: str, values: Sequence[Value], func: DeclaredFunction, file: FunctionFile,
+) -> tuple[Option, ...]:
+    """Return the values of an option of an implementation. Raises ConfigError for others."""
+    plain = tuple(value for value in values if isinstance(value, (str, int)))
+    if len(plain) != len(values) or name not in func.parameters:
+        raise ConfigError(f"{file.place(func)}: {name}: of a primitive it must be a parameter of "
+                          "the function, and text, a whole number, True or False")
+    return plain

@@ -11,20 +11,7 @@ import torch
 from hpcbench.kinds.primitive.plan.demands import sizes_of
 from hpcbench.kinds.primitive.plan.implementations import tokens_of_experts
 from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.primitive.run.operands import (
-    IN_PLACE,
-    Activation,
-    Expected,
-    activated,
-    cancelling_terms,
-    joined,
-    left_factors,
-    left_operand,
-    mlp_factors,
-    product,
-    right_factors,
-    right_operand,
-)
+from hpcbench.kinds.primitive.run import operands
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
 
@@ -50,14 +37,14 @@ class Inputs:
         """Return a left operand (..., inner), and right ones (copies, inner, columns)."""
         sizes, dtype = self._sizes, self.spec.dtype
         if sizes is None:
-            return (left_operand(left, dtype, 0, seed=1),
-                    right_operand((copies, *right), dtype, 0, seed=2))
-        terms = cancelling_terms(right[0], parts, sizes.signals, seed=3)
-        rights = [right_factors(right, terms, sizes, dtype, seed=2, first=copy)
+            return (operands.left_operand(left, dtype, 0, seed=1),
+                    operands.right_operand((copies, *right), dtype, 0, seed=2))
+        terms = operands.cancelling_terms(right[0], parts, sizes.signals, seed=3)
+        rights = [operands.right_factors(right, terms, sizes, dtype, seed=2, first=copy)
                   for copy in range(copies)]
-        return left_factors(left, terms, sizes, dtype, seed=1), torch.stack(rights)
+        return operands.left_factors(left, terms, sizes, dtype, seed=1), torch.stack(rights)
 
-    def expected(self, part: str) -> Expected:
+    def expected(self, part: str) -> operands.Expected:
         """Return the result on this rank of ``both``, ``compute`` or ``communicate``."""
         raise NotImplementedError
 
@@ -100,12 +87,12 @@ class ColumnwiseInputs(Inputs):
         """Return the input of the gathering alone: rows of A, or of C."""
         return self.rows if self.gather_first else self.rows @ self.weight
 
-    def expected(self, part: str) -> Expected:
+    def expected(self, part: str) -> operands.Expected:
         """Return C or this rank's columns of it; its product; or the result of the gathering."""
         if part == "communicate" and self.gather_first:
-            return Expected(self._a.double())
+            return operands.Expected(self._a.double())
         left = self._left if part == "compute" else self._a
-        return product([(left, self._weight)], self.spec.dtype, exact=self._exact)
+        return operands.product([(left, self._weight)], self.spec.dtype, exact=self._exact)
 
 
 class RowwiseInputs(Inputs):
@@ -130,13 +117,14 @@ class RowwiseInputs(Inputs):
         """Return the input of the reduction alone: this rank's partial sum of C, (m, n)."""
         return self.columns @ self.weight
 
-    def expected(self, part: str) -> Expected:
+    def expected(self, part: str) -> operands.Expected:
         """Return C or this rank's rows of it; or, for ``compute``, the product on this rank."""
         if part == "compute":
-            return product([(self._columns, self._weight)], self.spec.dtype, exact=self._exact)
+            return operands.product([(self._columns, self._weight)], self.spec.dtype,
+                                    exact=self._exact)
         rows = self.own(self._a, 0) if self.scatter else self._a
         parts = list(zip(self.parts(rows, 1), self.parts(self._w, 0), strict=True))
-        return product(parts, self.spec.dtype, exact=self._exact)
+        return operands.product(parts, self.spec.dtype, exact=self._exact)
 
 
 class MlpInputs(Inputs):
@@ -156,7 +144,7 @@ class MlpInputs(Inputs):
         self._name = str(spec.option("activation"))
         self._x, self._up, self._down = self._operands()
         self.sequence_parallel = spec.order == "sequence_parallel"
-        self.activate: Activation = IN_PLACE[self._name]
+        self.activate: operands.Activation = operands.IN_PLACE[self._name]
         self.tokens = self.here(self.own(self._x, 0) if self.sequence_parallel else self._x)
         self._own_up = self._up if self.unsharded else self.own(self._up, 1)
         self._own_down = self._down if self.unsharded else self.own(self._down, 0)
@@ -166,12 +154,12 @@ class MlpInputs(Inputs):
     def _operands(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         spec, sizes, dtype = self.spec, self._sizes, self.spec.dtype
         if sizes is None:
-            return (left_operand((spec.m, spec.k), dtype, 0, seed=1),
-                    right_operand((spec.k, spec.n), dtype, 0, seed=2) / math.sqrt(spec.k),
-                    right_operand((spec.n, spec.k), dtype, 0, seed=3))
-        terms, up, down = mlp_factors(
+            return (operands.left_operand((spec.m, spec.k), dtype, 0, seed=1),
+                    operands.right_operand((spec.k, spec.n), dtype, 0, seed=2) / math.sqrt(spec.k),
+                    operands.right_operand((spec.n, spec.k), dtype, 0, seed=3))
+        terms, up, down = operands.mlp_factors(
             spec.k, spec.n, self.place.world_size, sizes, dtype, self._name)
-        return left_factors((spec.m, spec.k), terms, sizes, dtype, seed=1), up, down
+        return operands.left_factors((spec.m, spec.k), terms, sizes, dtype, seed=1), up, down
 
     @property
     def left(self) -> torch.Tensor:
@@ -183,30 +171,30 @@ class MlpInputs(Inputs):
         """Return the input of the reduction alone: this rank's partial sum of Y, (m, k)."""
         return self.activate(self.left @ self.up) @ self.down
 
-    def expected(self, part: str) -> Expected:
+    def expected(self, part: str) -> operands.Expected:
         """Return Y or this rank's rows; this rank's products; or the result of communication."""
         if part == "compute":
             return self._through(self._x, [self._own_up], [self._own_down])
         rows = self.own(self._x, 0) if self.sequence_parallel else self._x
         reduced = self._through(rows, self.parts(self._up, 1), self.parts(self._down, 0))
         if part == "communicate" and self.sequence_parallel:
-            return joined([Expected(self._x.double()), reduced])
+            return operands.joined([operands.Expected(self._x.double()), reduced])
         return reduced
 
     def _through(
         self, rows: torch.Tensor, ups: list[torch.Tensor], downs: list[torch.Tensor],
-    ) -> Expected:
+    ) -> operands.Expected:
         """Return act(rows W1) W2, summed over pairs of columns of W1 and rows of W2."""
         inner = [self._activated(rows, up) for up in ups]
         parts = [(item.value, down) for item, down in zip(inner, downs, strict=True)]
-        return product(parts, self.spec.dtype, exact=self._exact,
-                       errors=[item.bound for item in inner])
+        return operands.product(parts, self.spec.dtype, exact=self._exact,
+                                errors=[item.bound for item in inner])
 
-    def _activated(self, rows: torch.Tensor, up: torch.Tensor) -> Expected:
+    def _activated(self, rows: torch.Tensor, up: torch.Tensor) -> operands.Expected:
         """Return act(rows W1); exact results are those of the dtype, bound to be rounded so."""
-        before = product([(rows, up)], self.spec.dtype, exact=self._sizes is not None)
-        behind = activated(before, self._name, self.spec.dtype)
-        return Expected(behind.value.to(self.dtype).double()) if self._exact else behind
+        before = operands.product([(rows, up)], self.spec.dtype, exact=self._sizes is not None)
+        behind = operands.activated(before, self._name, self.spec.dtype)
+        return operands.Expected(behind.value.to(self.dtype).double()) if self._exact else behind
 
 
 class GradientInputs(Inputs):
@@ -232,14 +220,14 @@ class GradientInputs(Inputs):
         """Return the input of the reduction alone: this rank's sums, (layers, n, k)."""
         return self.gradients.mT @ self.tokens
 
-    def expected(self, part: str) -> Expected:
+    def expected(self, part: str) -> operands.Expected:
         """Return the gradients of all weights, over all tokens, or this rank's for ``compute``."""
         if part == "compute":
             pairs = [(self._gradients.mT, self._tokens)]
         else:
             pairs = [(own.mT, tokens) for own, tokens in
                      zip(self.parts(self._d, 1), self.parts(self._x, 0), strict=True)]
-        return product(pairs, self.spec.dtype, exact=self._exact)
+        return operands.product(pairs, self.spec.dtype, exact=self._exact)
 
 
 class ExpertInputs(Inputs):
@@ -274,15 +262,15 @@ class ExpertInputs(Inputs):
         """Return the rows that communication alone sends back: this expert's, (arriving, n)."""
         return self.here(self._arrived(self.place.rank)) @ self.weight
 
-    def expected(self, part: str) -> Expected:
+    def expected(self, part: str) -> operands.Expected:
         """Return this rank's results; those of the products; or all that it received."""
         if part == "compute":
             return self._multiplied(self._products())
         split = self.own(self._x, 0).split(self.counts)
         results = self._multiplied(list(zip(split, self._experts, strict=True)))
         if part == "communicate":
-            arrived = Expected(self._arrived(self.place.rank).double())
-            return joined([arrived.flat(), results.flat()])
+            arrived = operands.Expected(self._arrived(self.place.rank).double())
+            return operands.joined([arrived.flat(), results.flat()])
         return results
 
     def _arrived(self, expert: int) -> torch.Tensor:
@@ -292,5 +280,6 @@ class ExpertInputs(Inputs):
         experts = range(self.place.world_size) if self.unsharded else [self.place.rank]
         return [(self._arrived(expert), self._experts[expert]) for expert in experts]
 
-    def _multiplied(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Expected:
-        return joined([product([pair], self.spec.dtype, exact=self._exact) for pair in pairs])
+    def _multiplied(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> operands.Expected:
+        return operands.joined([operands.product([pair], self.spec.dtype, exact=self._exact)
+                                for pair in pairs])

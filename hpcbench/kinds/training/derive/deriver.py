@@ -14,22 +14,9 @@ from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.reduce import roofline
+from hpcbench.reduce import kind_facts, roofline
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison, clear
-from hpcbench.reduce.kind_facts import (
-    EXCHANGE,
-    OWN_WORK,
-    Deriver,
-    Fact,
-    Lateness,
-    RankWork,
-    ReadSamples,
-    SentBytes,
-    Variation,
-    Waiting,
-    settings,
-)
 from hpcbench.reduce.metric import (
     Records,
     Show,
@@ -50,47 +37,49 @@ PIPELINE = ("stages of a pipeline have different work: a slow stage on every rep
             "partitioning, not a slow rank")
 
 
-def lateness(item: CaseResult, values: Values) -> Iterator[Lateness]:
+def lateness(item: CaseResult, values: Values) -> Iterator[kind_facts.Lateness]:
     stalled, work = values.get(STALLS.name), training_of(item.case)
     if stalled is None or item.case.world_size == 1:
         return
     ready = _compared(values.get(COMPARISONS.name) or (), slow_ranks.READY)
     if work.pp > 1:
-        yield Lateness(missing=PIPELINE)
+        yield kind_facts.Lateness(missing=PIPELINE)
     elif stalled.missing or ready is None or ready.chance is None:
-        yield Lateness(missing=stalled.missing or stalled.last_missing
-                       or "nothing compared when its ranks are ready")
+        yield kind_facts.Lateness(missing=stalled.missing or stalled.last_missing
+                                  or "nothing compared when its ranks are ready")
     else:
         last = stalled.last
-        yield Lateness(ready, last.phase if last else "", last.phase_s if last else 0.0)
+        yield kind_facts.Lateness(ready, last.phase if last else "", last.phase_s if last else 0.0)
 
 
 def _compared(found: Iterable[Comparison], what: str) -> Comparison | None:
     return next((one for one in found if one.what == what), None)
 
 
-def waiting(item: CaseResult, values: Values) -> Waiting | None:
+def waiting(item: CaseResult, values: Values) -> kind_facts.Waiting | None:
     stalled = values.get(STALLS.name)
     if stalled is None or item.case.world_size == 1:
         return None
     share, sync = stalled.stall_share, stalled.sync
-    variation = None if sync is None else Variation(
+    variation = None if sync is None else kind_facts.Variation(
         sync.cv, sync.compute_cv, sync.deviation_share, sync.chance, sync.is_high)
     missing = stalled.missing or stalled.sync_missing
     if share is None:
-        return Waiting(variation=variation, missing=missing)
-    return Waiting(share.value, share.low, share.high, variation, missing)
+        return kind_facts.Waiting(variation=variation, missing=missing)
+    return kind_facts.Waiting(share.value, share.low, share.high, variation, missing)
 
 
-def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankWork | None:
+def rank_work(item: CaseResult,
+              read: Callable[[], CaseSamples | None]) -> kind_facts.RankWork | None:
     work, steps = training_of(item.case), item.timing.steps if item.timing else None
     if steps is None or len(steps.ranks) < 2 or work.communication == "only":
         return None
     if not work.trains:
         passes = [one for one in steps.pass_step_s if one]
         stages = tuple(rank // work.tp % work.pp for rank in steps.ranks)
-        return RankWork(OWN_WORK, steps.ranks, tuple(zip(*passes, strict=True)), stages,
-                        "stage" if work.pp > 1 else "")
+        return kind_facts.RankWork(kind_facts.OWN_WORK, steps.ranks,
+                                   tuple(zip(*passes, strict=True)), stages,
+                                   "stage" if work.pp > 1 else "")
     samples = read() if item.case.backend != slow_ranks.BLOCKING and any(
         phase.name == "exchange" for phase in steps.phases) else None
     if samples is None or stalls.why_not(item.case, work, samples):
@@ -98,7 +87,7 @@ def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankW
     return _exchange(item, samples)
 
 
-def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
+def _exchange(item: CaseResult, samples: CaseSamples) -> kind_facts.RankWork | None:
     if slow_ranks.arrival(item) is None:  # a late begin of another rank looks like a slow exchange
         return None
     stamps = stalls.stamps_of(item, samples)
@@ -107,7 +96,8 @@ def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
                if (median := pass_medians(times, stamps.passes)) is not None]
     if len(medians) < 2:
         return None
-    return RankWork(EXCHANGE, stamps.ranks, medians[0], (0,) * len(stamps.ranks), "", medians[1])
+    return kind_facts.RankWork(kind_facts.EXCHANGE, stamps.ranks, medians[0],
+                               (0,) * len(stamps.ranks), "", medians[1])
 
 
 OF_TRAINING = (*planned(
@@ -129,7 +119,7 @@ OF_TRAINING = (*planned(
     whole("tp", "ranks that share a layer"), whole("pp", "stages of the pipeline"),
     whole("compile", "1 if compiled, else 0")), word(
         "options", "options: NAME=VALUE, separated by spaces",
-        of=lambda item: settings(item.case.workload.options)))
+        of=lambda item: kind_facts.settings(item.case.workload.options)))
 """The model, and how it is trained."""
 _SHOWN: Mapping[str, Any] = {"better": "more", "optional": True}
 _COST: Mapping[str, Any] = {"title": "cost", "units": "currency units", "show": Show.NUMBER,
@@ -258,7 +248,7 @@ def parts_s(item: CaseResult) -> dict[str, float]:
             OTHER: whole_s * steps.other_share}
 
 
-class TrainingDeriver(Deriver):
+class TrainingDeriver(kind_facts.Deriver):
     """Derives rates, exposed communication and scaling."""
 
     version = 11
@@ -306,15 +296,15 @@ class TrainingDeriver(Deriver):
             **stalls.beside_base(values, of_kind.get(values[BASE.name], {}))}
 
     def facts(
-        self, item: CaseResult, record: Values | None, read: ReadSamples,
-    ) -> Iterator[Fact]:
+        self, item: CaseResult, record: Values | None, read: kind_facts.ReadSamples,
+    ) -> Iterator[kind_facts.Fact]:
         """Yield HB146 for too high an MFU, HB158 for a large model that differs from another's."""
         values = record or {}
         yield from roofline.over_measured("its MFU", values.get(MFU_OF_MEASURED.name))
         if (other := values.get(COUNTERPART.name)) and other.n_wrong:
             yield Violation("HB158", fingerprints.disagreement(other))
         if (sent := rates.counted_wire_bytes(item)) is not None:
-            yield SentBytes(sent)
+            yield kind_facts.SentBytes(sent)
         yield from lateness(item, values)
         yield from filter(None, (
             rates.work(item, values), waiting(item, values), rank_work(item, read)))

@@ -20,16 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.kinds.training.plan import workload
 from hpcbench.kinds.training.plan.predict import program_of
 from hpcbench.kinds.training.plan.spec import alone_by, trained_part
-from hpcbench.kinds.training.plan.workload import (
-    GRADIENTS,
-    UPDATES,
-    WEIGHTS,
-    bias_scale,
-    training_of,
-    weight_beside,
-)
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseResult
@@ -107,12 +100,12 @@ def disagreement(counterpart: Counterpart) -> str:
 
 def _key(item: CaseResult) -> tuple[object, ...]:
     """Return the values that must be equal: CUDA draws other weights of the seed than a CPU."""
-    work = training_of(item.case)
+    work = workload.training_of(item.case)
     return (device_of(item) == "cuda", trained_part(work), *(getattr(work, name) for name in _SAME))
 
 
 def _layout(case: Case) -> tuple[object, ...]:
-    work = training_of(case)
+    work = workload.training_of(case)
     return work.strategy, dict(work.options).get("over"), work.dp, work.tp, work.pp
 
 
@@ -136,7 +129,7 @@ def _wrong(found: Mapping[str, Counterpart]) -> dict[str, Counterpart]:
 
 
 def _of_sound(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> dict[str, Counterpart]:
-    first = next((case for case in cases if alone_by(training_of(case))), cases[0])
+    first = next((case for case in cases if alone_by(workload.training_of(case))), cases[0])
     counterparts = _beside(first, cases, recorded)
     other = next((case for case in cases if counterparts[case.case_id].n_wrong
                   and _layout(case) != _layout(first)), None)
@@ -158,18 +151,18 @@ def _beside(
 
 def compared(case: Case, other: Case | None, recorded: Mapping[str, Recorded]) -> Counterpart:
     if other is None:
-        work = training_of(case)
+        work = workload.training_of(case)
         return Counterpart(missing=(
             "no other layout of the run takes a step of the same samples, which are "
             f"{work.global_batch} of {work.seq_length} tokens"))
     own, theirs = recorded[case.case_id], recorded[other.case_id]
-    if own[WEIGHTS].keys() != theirs[WEIGHTS].keys():
+    if own[workload.WEIGHTS].keys() != theirs[workload.WEIGHTS].keys():
         return Counterpart(missing=f"{_strategy_text(other)} names its parameters otherwise")
     return _judged(list(_errors(own, theirs)), case_id=other.case_id, words=_strategy_text(other))
 
 
 def _strategy_text(case: Case) -> str:
-    return f"{training_of(case).strategy} on {plural(case.world_size, 'rank')}"
+    return f"{workload.training_of(case).strategy} on {plural(case.world_size, 'rank')}"
 
 
 def _judged(errors: Sequence[_Error], **of: Any) -> Counterpart:
@@ -187,7 +180,7 @@ def _errors(one: Recorded, two: Recorded, *, of_copies: bool = False) -> Iterato
     """Yield the error of each parameter over what is allowed, of its worst copy.
 
     ``of_copies``: each copy beside the first one of the same case, where ranks have several."""
-    for what in (WEIGHTS, GRADIENTS, UPDATES):
+    for what in (workload.WEIGHTS, workload.GRADIENTS, workload.UPDATES):
         if what not in one or what not in two:
             continue
         allowed = _Allowed(one, two, what)
@@ -207,37 +200,37 @@ class _Allowed:
         self._relative, self._floor = (math.hypot(one[key], two[key])
                                        for key in ("relative", "floor"))
         self._of_norm: float = (one["relative"]**2 + two["relative"]**2) / 2
-        whole = math.sqrt(sum(copies[0][0]**2 for copies in two[GRADIENTS].values()))
+        whole = math.sqrt(sum(copies[0][0]**2 for copies in two[workload.GRADIENTS].values()))
         self._per_element = whole / math.sqrt(sum(two["elements"].values()))
 
     def share(self, name: str, own: Numbers, theirs: Numbers) -> float:
         distance = float(np.sqrt(np.mean((own[1:] - theirs[1:])**2))) / SKETCH
         norms = abs(float(own[0] - theirs[0]))
         shares = [_quotient(distance, self._distance(name))]
-        if self._what != UPDATES:
+        if self._what != workload.UPDATES:
             shares.append(_quotient(norms, self._norms(name)))
         return max(shares)
 
     def _distance(self, name: str) -> float:
-        if self._what == GRADIENTS:
+        if self._what == workload.GRADIENTS:
             return self._gradient(name)
-        weight = self._norm(WEIGHTS, name)
-        if self._what == WEIGHTS:
+        weight = self._norm(workload.WEIGHTS, name)
+        if self._what == workload.WEIGHTS:
             return _RECORDED * weight
         rate = float(self._two["rate"])
         if self._two["optimizer"] == "sgd":
             return rate * self._gradient(name) + 2 * _FP32 * weight
-        own = self._norm(GRADIENTS, name)
+        own = self._norm(workload.GRADIENTS, name)
         signs = math.atan(self._gradient(name) / own) / math.pi if own else 0.5
         elements = self._two["elements"][name]
         return 2 * rate * math.sqrt(elements * signs) + 2 * (_FP32 + _RECORDED) * weight
 
     def _norms(self, name: str) -> float:
-        if self._what == WEIGHTS:
-            return _RECORDED * self._norm(WEIGHTS, name)
+        if self._what == workload.WEIGHTS:
+            return _RECORDED * self._norm(workload.WEIGHTS, name)
         elements = self._two["elements"][name]
         roundings = min(elements, self._two["hidden"])
-        own, scale = self._norm(GRADIENTS, name), self._least_norm(name)
+        own, scale = self._norm(workload.GRADIENTS, name), self._least_norm(name)
         if own * scale == 0:
             return self._gradient(name)
         return min(self._gradient(name), self._of_norm * scale * scale / own
@@ -251,11 +244,11 @@ class _Allowed:
         """Return the norm that errors are relative to: gradients may be rounding and no more."""
         elements = self._two["elements"]
         share = self._per_element * math.sqrt(elements[name])
-        least = max(self._norm(GRADIENTS, name), float(self._two["least"]) * share)
-        weight = weight_beside(name)
-        if weight is not None and weight in self._two[GRADIENTS]:
-            return max(least, bias_scale(
-                self._norm(GRADIENTS, weight), elements[weight], elements[name]))
+        least = max(self._norm(workload.GRADIENTS, name), float(self._two["least"]) * share)
+        weight = workload.weight_beside(name)
+        if weight is not None and weight in self._two[workload.GRADIENTS]:
+            return max(least, workload.bias_scale(
+                self._norm(workload.GRADIENTS, weight), elements[weight], elements[name]))
         return least
 
     def _norm(self, what: str, name: str) -> float:
@@ -270,7 +263,8 @@ def _quotient(error: float, allowed: float) -> float:
 
 
 def same_programs(items: Iterable[CaseResult]) -> Mapping[str, str]:
-    groups = grouped(((program_of(training_of(item.case)), item.case.backend, item.case.device,
+    groups = grouped(((program_of(workload.training_of(item.case)), item.case.backend,
+                       item.case.device,
                        item.case.world_size, item.case.env, item.case.mode, item.case.batch),
                       item.case) for item in items)
     return {case.case_id: group[0].case_id for group in groups.values() for case in group[1:]}

@@ -23,13 +23,7 @@ from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, Comparison
 from hpcbench.reduce.metric import Values
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
-from hpcbench.statistics import scaling_laws
-from hpcbench.statistics.hypothesis_tests import (
-    MIN_N,
-    chance_of_excess,
-    dispersion,
-    medians_by_pass,
-)
+from hpcbench.statistics import hypothesis_tests, scaling_laws
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import Interval
 from hpcbench.trace.schema import ARRIVAL
@@ -63,13 +57,14 @@ def sync_variance(
 ) -> tuple[SyncVariance | None, str]:
     """Return how the exchange (step,) varies beside computing (rank, step); or None, and why."""
     n = sync_s.size
-    if n < MIN_N:
-        return None, f"{n} steps are fewer than {MIN_N}"
+    if n < hypothesis_tests.MIN_N:
+        return None, f"{n} steps are fewer than {hypothesis_tests.MIN_N}"
     if np.median(sync_s) <= 0 or np.median(compute_s, axis=1).min() <= 0:
         return None, "its stamps are too coarse: a median time is 0"
-    sync, computes = dispersion(sync_s), [dispersion(times_s) for times_s in compute_s]
+    sync, computes = hypothesis_tests.dispersion(sync_s), [hypothesis_tests.dispersion(times_s)
+                                                           for times_s in compute_s]
     reference = np.mean([_relative(times_s) for times_s in compute_s], axis=0)
-    chance = chance_of_excess(_relative(sync_s), reference)
+    chance = hypothesis_tests.chance_of_excess(_relative(sync_s), reference)
     share = sync.deviation_s / float(np.median(step_s))
     return SyncVariance(
         median_s=sync.median_s, cv=sync.cv, robust_cv=sync.robust_cv,
@@ -191,7 +186,7 @@ def _late_s(arrival: Arrival | None, ready_s: Times, passes: Sequence[int]) -> T
     clock, less what it takes until then, by its own."""
     if arrival is None or len(arrival.pass_median_s) != len(passes):
         return np.zeros_like(ready_s)
-    late_s = np.transpose(arrival.pass_median_s) - medians_by_pass(ready_s, passes)
+    late_s = np.transpose(arrival.pass_median_s) - hypothesis_tests.medians_by_pass(ready_s, passes)
     return np.repeat(late_s - late_s.min(axis=0), passes, axis=1)
 
 

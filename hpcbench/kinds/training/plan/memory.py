@@ -13,19 +13,8 @@ from typing import NamedTuple
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan import any_model, models
+from hpcbench.kinds.training.plan import step as steps
 from hpcbench.kinds.training.plan.spec import Groups, adapters_of, buckets, travelling_bytes
-from hpcbench.kinds.training.plan.step import (
-    Stage,
-    Step,
-    block_bytes,
-    embedding_bytes,
-    head_bytes,
-    logits_of,
-    loss_bytes,
-    recomputed_bytes,
-    step_of,
-    working_bytes,
-)
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 from hpcbench.records import dataclass
@@ -46,15 +35,16 @@ class _Parts(NamedTuple):
     """The parts of a model that a rank has; ``narrow``: bytes of what is frozen in the dtype."""
 
     shape: any_model.AnyShape
-    stage: Stage
+    stage: steps.Stage
     tp: int
     adapters: models.Adapters | None
     narrow: int
 
 
-def rank_parameters(work: Training, stage: Stage) -> RankParameters:
+def rank_parameters(work: Training, stage: steps.Stage) -> RankParameters:
     adapters = adapters_of(work)
-    only_parts = Stage(blocks=stage.blocks, first=stage.first, last=stage.last, alone=stage.alone)
+    only_parts = steps.Stage(blocks=stage.blocks, first=stage.first, last=stage.last,
+                             alone=stage.alone)
     return _parameters_of(_Parts(any_model.model_of(work), only_parts, work.tp, adapters,
                                  DTYPE_BYTES[work.dtype] if adapters else 0))
 
@@ -151,8 +141,8 @@ class _Rank(NamedTuple):
     """A rank's parameters: as in `RankParameters`, and its ``own`` after sharding."""
 
     work: Training
-    stage: Stage
-    step: Step
+    stage: steps.Stage
+    step: steps.Step
     shape: any_model.AnyShape
     whole: models.Parameters
     local: models.Parameters
@@ -160,13 +150,13 @@ class _Rank(NamedTuple):
     blocks: tuple[models.Parameters, ...]
 
 
-def memory_of(work: Training, stage: Stage) -> Memory:
+def memory_of(work: Training, stage: steps.Stage) -> Memory:
     return max(moments(work, stage), key=lambda memory: memory.total)
 
 
-def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
+def moments(work: Training, stage: steps.Stage) -> tuple[Memory, ...]:
     """Return the memory use at each moment, of the rank with most in the stage's group."""
-    step, (whole, local, blocks) = step_of(work), rank_parameters(work, stage)
+    step, (whole, local, blocks) = steps.step_of(work), rank_parameters(work, stage)
     layout = step.layout
     rank = _Rank(work, stage, step, any_model.model_of(work), whole, local,
                  sharded(local, layout.shards), blocks)
@@ -223,18 +213,19 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     if isinstance(rank.shape, any_model.ResNetShape):
         return _of_images(rank, rank.shape)
     kept, shape = step.kept, rank.shape
-    full = block_bytes(shape, kept)
-    less = recomputed_bytes(shape, kept, models.keeps_products(work.checkpointing))
+    full = steps.block_bytes(shape, kept)
+    less = steps.recomputed_bytes(shape, kept, models.keeps_products(work.checkpointing))
     again = [models.is_recomputed(work.checkpointing, number) for number in stage.blocks]
-    before = stage.first * embedding_bytes(shape, kept)
-    behind = stage.last * head_bytes(shape, kept)
-    logits = logits_of(shape, kept) * kept.element if stage.last and step.layout.pipeline else 0
+    before = stage.first * steps.embedding_bytes(shape, kept)
+    behind = stage.last * steps.head_bytes(shape, kept)
+    logits = steps.logits_of(shape,
+                             kept) * kept.element if stage.last and step.layout.pipeline else 0
     everything = sum(less if each else full for each in again) + before + behind + logits
-    works = working_bytes(shape, kept)
+    works = steps.working_bytes(shape, kept)
     # A block that is computed again has what it kept before among the rest.
     block = [works + (full - less if each else 0) for each in (again[-1], again[0])]
     others = everything * (stage.in_flight - 1)
-    loss = loss_bytes(shape, kept) * stage.last
+    loss = steps.loss_bytes(shape, kept) * stage.last
     first = less if again[0] else full
     of_token = (others + everything + loss, others + everything - behind + block[0],
                 others + before + first + block[1], others + before, 0)

@@ -12,21 +12,8 @@ from functools import partial
 from types import MappingProxyType
 
 from hpcbench.config.axes import DTYPE_BYTES
+from hpcbench.kinds.training.plan import spec
 from hpcbench.kinds.training.plan.models import NF4_BLOCK, TARGETS, Adapters, Tensor, keeps_products
-from hpcbench.kinds.training.plan.spec import (
-    AUTO,
-    SCHEDULE_NAMES,
-    Buckets,
-    Calls,
-    Degrees,
-    Groups,
-    Layout,
-    Pipelining,
-    StrategySpec,
-    calls,
-    schedule_of,
-    unscheduled,
-)
 from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.points import Option, Values
@@ -48,17 +35,18 @@ def agreed(work: Training) -> tuple[str, ...]:
     return ("all_reduce",) if work.dtype == "fp16" and work.dp > 1 else ()
 
 
-def bucketed(work: Training) -> Buckets:
+def bucketed(work: Training) -> spec.Buckets:
     options = dict(work.options)
-    return Buckets(int(options["bucket_mb"]),
-                   bool(options.get("bucket_view", False)), str(options.get("comm_hook", "none")))
+    return spec.Buckets(int(options["bucket_mb"]),
+                        bool(options.get("bucket_view", False)),
+                        str(options.get("comm_hook", "none")))
 
 
-def sharded_groups(work: Training, copies: int = 1) -> Groups:
+def sharded_groups(work: Training, copies: int = 1) -> spec.Groups:
     each = bool(dict(work.options).get(SYNC_EACH, False))
-    return Groups(work.dp // copies, copies, DTYPE_BYTES[work.dtype],
-                  reshard=bool(work.option("reshard")), rounds=work.accumulation,
-                  exchanges=work.accumulation if each else 1)
+    return spec.Groups(work.dp // copies, copies, DTYPE_BYTES[work.dtype],
+                       reshard=bool(work.option("reshard")), rounds=work.accumulation,
+                       exchanges=work.accumulation if each else 1)
 
 
 def _unfit_to_sync(work: Training) -> str | None:
@@ -67,21 +55,21 @@ def _unfit_to_sync(work: Training) -> str | None:
     return None
 
 
-def _alone(ranks: int, _options: Mapping[str, Option]) -> Degrees | str:
+def _alone(ranks: int, _options: Mapping[str, Option]) -> spec.Degrees | str:
     if ranks == 1:
-        return Degrees()
+        return spec.Degrees()
     return f"single trains on one rank, not on {ranks}: give world_size 1"
 
 
-def _replicas(ranks: int, _options: Mapping[str, Option]) -> Degrees:
-    return Degrees(dp=ranks)
+def _replicas(ranks: int, _options: Mapping[str, Option]) -> spec.Degrees:
+    return spec.Degrees(dp=ranks)
 
 
-def _groups_of_shards(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
+def _groups_of_shards(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     replicas = options["replicas"]
     if ranks % int(replicas):
         return f"{ranks} ranks cannot be divided evenly into {replicas} replicas"
-    return Degrees(dp=ranks)
+    return spec.Degrees(dp=ranks)
 
 
 def _unfit_for_ddp(work: Training) -> str | None:
@@ -91,34 +79,34 @@ def _unfit_for_ddp(work: Training) -> str | None:
     return unfit_to_balance(work)
 
 
-def _ddp_layout(work: Training, state_ranks: int = 1) -> Layout:
-    return Layout(buckets=bucketed(work), state_ranks=state_ranks,
-                  balanced=work.option("balance") == "dynamic")
+def _ddp_layout(work: Training, state_ranks: int = 1) -> spec.Layout:
+    return spec.Layout(buckets=bucketed(work), state_ranks=state_ranks,
+                       balanced=work.option("balance") == "dynamic")
 
 
 def _with_speeds(work: Training, *called: str) -> tuple[str, ...]:
     return (*called, "all_gather") if is_dynamic(work) else called
 
 
-def _speed_calls(work: Training, _tensors: Sequence[Tensor]) -> Iterator[Calls]:
+def _speed_calls(work: Training, _tensors: Sequence[Tensor]) -> Iterator[spec.Calls]:
     """Yield the exchange of the ranks' speeds, by which samples are divided."""
     if work.dp > 1 and is_dynamic(work):
-        yield calls("all_gather", work.dp, [SPEED_BYTES * work.dp])
+        yield spec.calls("all_gather", work.dp, [SPEED_BYTES * work.dp])
 
 
-def _zero1_traffic(work: Training, tensors: Sequence[Tensor]) -> Iterator[Calls]:
+def _zero1_traffic(work: Training, tensors: Sequence[Tensor]) -> Iterator[spec.Calls]:
     if work.dp > 1:
-        yield calls("broadcast", work.dp, [4 * item.elements for item in tensors])
+        yield spec.calls("broadcast", work.dp, [4 * item.elements for item in tensors])
     yield from _speed_calls(work, tensors)
 
 
 _OF_SAMPLES = (
-    StrategySpec(
+    spec.StrategySpec(
         name="single", meaning="one rank trains alone: what all others are compared with",
         runner=f"{_RUN}.replica:Replica", order=10, also=("none", "one_gpu", "baseline"),
         degrees=_alone, calls=lambda _work: (), ranks=lambda _options: 1,
         alone_by=lambda _work: "single"),
-    StrategySpec(
+    spec.StrategySpec(
         name="data",
         meaning="every rank has the whole model, gradients are averaged in buckets (DDP)",
         runner=f"{_RUN}.data:Data", order=20, also=("ddp", "dp", "data_parallel"),
@@ -127,7 +115,7 @@ _OF_SAMPLES = (
         later_options=("balance",), cuts=tuple(BUCKETS), options=MappingProxyType({
             **BUCKETS, **_BALANCE, "bucket_view": Values(False, (False, True)),
             "comm_hook": Values("none", ("none", "bf16", "fp16", "powersgd"))})),
-    StrategySpec(
+    spec.StrategySpec(
         name="zero1",
         meaning="DDP whose optimizer states are divided among the ranks (ZeRO stage 1)",
         runner=f"{_RUN}.data:Zero1", order=30, also=("zero", "zero_redundancy_optimizer"),
@@ -136,20 +124,20 @@ _OF_SAMPLES = (
         calls=lambda work: _with_speeds(work, "all_reduce", "broadcast"), traffic=_zero1_traffic,
         options=MappingProxyType({**BUCKETS, **_BALANCE}), later_options=("balance",),
         cuts=tuple(BUCKETS)),
-    StrategySpec(
+    spec.StrategySpec(
         name="fsdp",
         meaning="every parameter is divided among the ranks, gathered block by block (FSDP2)",
         runner=f"{_RUN}.replica:Fsdp", order=40,
         also=("fsdp2", "zero2", "zero3", "full_shard", "shard_grad_op", "deepspeed"),
         degrees=_replicas, unfit=_unfit_to_sync,
-        layout=lambda work: Layout(groups=sharded_groups(work)),
+        layout=lambda work: spec.Layout(groups=sharded_groups(work)),
         calls=lambda work: ("all_gather", "reduce_scatter", *agreed(work)),
         options=_SHARDED, later_options=(SYNC_EACH,)),
-    StrategySpec(
+    spec.StrategySpec(
         name="hsdp",
         meaning="the same within groups of consecutive ranks, which average gradients (HSDP)",
         runner=f"{_RUN}.replica:Hsdp", order=50, also=("hybrid_shard",),
-        degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: Layout(
+        degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: spec.Layout(
             groups=sharded_groups(work, copies=int(work.option("replicas")))),
         calls=lambda _work: ("all_gather", "reduce_scatter", "all_reduce"),
         options=MappingProxyType({**_SHARDED, "replicas": Values(2)}),
@@ -160,31 +148,31 @@ _OF_SAMPLES = (
 _SWITCH = Values(False, (False, True))
 _TENSOR_OPTIONS = MappingProxyType({"sequence_parallel": _SWITCH, "loss_parallel": _SWITCH})
 _PIPELINE_OPTIONS = MappingProxyType({
-    "schedule": Values("1F1B", SCHEDULE_NAMES), "microbatches": Values(4),
-    "stages_per_rank": Values(AUTO, (AUTO, 1, 2, 3, 4, 6, 8))})
+    "schedule": Values("1F1B", spec.SCHEDULE_NAMES), "microbatches": Values(4),
+    "stages_per_rank": Values(spec.AUTO, (spec.AUTO, 1, 2, 3, 4, 6, 8))})
 _DATA = MappingProxyType({"data": Values("replicate", ("replicate", "fsdp"))})
 
 
-def _model_layout(work: Training) -> Layout:
+def _model_layout(work: Training) -> spec.Layout:
     options = dict(work.options)
-    return Layout(
+    return spec.Layout(
         by_tokens=bool(options.get("sequence_parallel", False)),
         by_words=bool(options.get("loss_parallel", False)),
         pipeline=_pipelining(options) if work.pp > 1 else None)
 
 
-def _pipelining(options: Mapping[str, Option]) -> Pipelining:
-    schedule = schedule_of(str(options.get("schedule", "GPipe")))
-    stages = options.get("stages_per_rank", AUTO)
-    stages = schedule.stages_per_rank if stages == AUTO else int(stages)
-    return Pipelining(schedule, stages, int(options.get("microbatches", 1)))
+def _pipelining(options: Mapping[str, Option]) -> spec.Pipelining:
+    schedule = spec.schedule_of(str(options.get("schedule", "GPipe")))
+    stages = options.get("stages_per_rank", spec.AUTO)
+    stages = schedule.stages_per_rank if stages == spec.AUTO else int(stages)
+    return spec.Pipelining(schedule, stages, int(options.get("microbatches", 1)))
 
 
-def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
+def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     tp, pp = int(options["tp"]), int(options["pp"])
     if ranks % (tp * pp):
         return f"{ranks} ranks cannot be divided evenly into replicas of tp={tp} x pp={pp}"
-    degrees = Degrees(dp=ranks // (tp * pp), tp=tp, pp=pp)
+    degrees = spec.Degrees(dp=ranks // (tp * pp), tp=tp, pp=pp)
     if sum(degree > 1 for degree in (degrees.dp, tp, pp)) < 2:
         return (f"dp={degrees.dp} x tp={tp} x pp={pp} has not two dimensions: give tp and pp that "
                 "have, or take strategy data, fsdp, tensor or pipeline")
@@ -202,7 +190,7 @@ def _unfit_stages(work: Training) -> str | None:
         return None
     schedule, stages_per_rank, microbatches = _pipelining(dict(work.options))
     stages, samples = work.pp * stages_per_rank, work.batch_size // work.accumulation
-    if reason := unscheduled(schedule, work.pp, stages_per_rank, microbatches):
+    if reason := spec.unscheduled(schedule, work.pp, stages_per_rank, microbatches):
         return reason
     if schedule.halves and (reason := _whole_backward(work)):
         return f"{schedule.name} runs backward in two halves, {reason}"
@@ -230,7 +218,7 @@ def _tensor_calls(work: Training) -> tuple[str, ...]:
             *(("all_gather",) if by_tokens or not by_vocab else ()))
 
 
-def _groups(work: Training) -> Groups | None:
+def _groups(work: Training) -> spec.Groups | None:
     """Return how replicas of a hybrid share parameters; None where there is one replica.
 
     A pipeline gathers its stages once for all micro-batches, and exchanges gradients behind them.
@@ -240,9 +228,9 @@ def _groups(work: Training) -> Groups | None:
         return None
     times = work.accumulation if work.pp > 1 else 1
     if work.option("data") != "fsdp":
-        return Groups(1, work.dp, element, exchanges=times)
-    return Groups(work.dp, 1, element, reshard=work.pp == 1, rounds=work.accumulation,
-                  exchanges=times)
+        return spec.Groups(1, work.dp, element, exchanges=times)
+    return spec.Groups(work.dp, 1, element, reshard=work.pp == 1, rounds=work.accumulation,
+                       exchanges=times)
 
 
 def _without_effect(work: Training) -> str | None:
@@ -264,27 +252,27 @@ def _hybrid_calls(work: Training) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-_MODEL = StrategySpec(
+_MODEL = spec.StrategySpec(
     name="model", meaning="layers are divided among the ranks, of which one works at a time",
     runner=f"{_RUN}.pipeline:Pipeline", order=70, degrees=lambda ranks, _options: (
-        Degrees(pp=ranks) if ranks > 1 else "one rank is no pipeline"), unfit=_unfit_stages,
+        spec.Degrees(pp=ranks) if ranks > 1 else "one rank is no pipeline"), unfit=_unfit_stages,
     also=("mp", "model_parallel"),
     layout=_model_layout, calls=lambda _work: ("send_recv",), divides_model=True)
 _OF_MODEL = (
-    StrategySpec(
+    spec.StrategySpec(
         name="tensor",
         meaning="every layer is divided among the ranks: heads, columns, words (Megatron)",
         runner=f"{_RUN}.tensor:TensorParallel", order=60,
         also=("tp", "tensor_parallel", "megatron"),
         degrees=lambda ranks, _options: (
-            Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"),
+            spec.Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"),
         unfit=_unfit_tensors, layout=_model_layout, calls=_tensor_calls,
         options=_TENSOR_OPTIONS, divides_model=True),
     _MODEL,
     replace(_MODEL, name="pipeline", order=80, also=("pp", "pipeline_parallel"),
             options=_PIPELINE_OPTIONS,
             meaning="layers are divided among the ranks, micro-batches pass through them"),
-    StrategySpec(
+    spec.StrategySpec(
         name="hybrid",
         meaning="replicas or shards x pipeline x tensor, by degrees; replicas are what is left",
         runner=f"{_RUN}.pipeline:hybrid", order=90, also=("3d", "nd"), degrees=_of_hybrid,
@@ -306,18 +294,18 @@ _ADAPTER_OPTIONS = MappingProxyType({
     "targets": Values("all", tuple(TARGETS)), **BUCKETS, **RESHARD})
 
 
-def _adapters_layout(work: Training, *, packed: bool) -> Layout:
+def _adapters_layout(work: Training, *, packed: bool) -> spec.Layout:
     over = work.option("over")
-    return Layout(
+    return spec.Layout(
         groups=sharded_groups(work) if over == "fsdp" else None,
         buckets=bucketed(work) if over == "data" else None,
         adapters=Adapters(int(work.option("rank")), str(work.option("targets")), packed))
 
 
-def _adapters_degrees(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
+def _adapters_degrees(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     if options["over"] == "single" and ranks > 1:
         return f"over=single trains on one rank, not on {ranks}: give world_size 1"
-    return Degrees(dp=ranks)
+    return spec.Degrees(dp=ranks)
 
 
 def _trained_part(work: Training) -> tuple[object, ...]:
@@ -348,7 +336,7 @@ def _rows_are_blocks(work: Training) -> str | None:
                      ("hidden", work.hidden), ("inner", work.inner)) if extent % NF4_BLOCK), None)
 
 
-_LORA = StrategySpec(
+_LORA = spec.StrategySpec(
     name="lora", meaning="low-rank adapters are trained, the model is frozen (peft)",
     runner=f"{_RUN}.data:low_rank", order=100, degrees=_adapters_degrees, calls=_adapters_calls,
     layout=partial(_adapters_layout, packed=False), options=_ADAPTER_OPTIONS, idle=_other_ways,

@@ -5,25 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hpcbench.kinds.training.derive.deriver import (
-    DEFINITION,
-    GROWTH,
-    MFU,
-    OFF,
-    ONLY,
-    OTHER,
-    OWN_STEPS,
-    PARITY,
-    PEAK,
-    PEAK_OF,
-    ROOFLINES,
-    SAME_PROGRAM,
-    SAMPLES,
-    SLOW_ALONE,
-    STALLS,
-    TOKENS,
-    parts_s,
-)
+from hpcbench.kinds.training.derive import deriver
 from hpcbench.kinds.training.derive.fingerprints import Counterpart
 from hpcbench.kinds.training.derive.slow_ranks import NO_STEPS, SlowAlone
 from hpcbench.kinds.training.derive.stalls import Stalls, SyncVariance
@@ -115,7 +97,7 @@ def parity_text(item: CaseResult, values: Values) -> str | None:
         return None if item.case.validate else "unchecked"
     if item.n_wrong:
         return f"{item.n_wrong} wrong"
-    share = values.get(PARITY.name)
+    share = values.get(deriver.PARITY.name)
     return "ok" if share is None else f"{three_digits(100 * share)}%"
 
 
@@ -202,7 +184,7 @@ def slow_alone_text(slow: SlowAlone) -> str:
 
 
 def stalls_of(item: CaseResult, derived: Records) -> Stalls | None:
-    return derived.get(item.case.case_id, {}).get(STALLS.name)
+    return derived.get(item.case.case_id, {}).get(deriver.STALLS.name)
 
 
 def _stalled(stalls: Stalls | None) -> float:
@@ -211,7 +193,7 @@ def _stalled(stalls: Stalls | None) -> float:
 
 def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     values = derived.get(item.case.case_id, {})
-    stalls, slow = values.get(STALLS.name), values.get(SLOW_ALONE.name)
+    stalls, slow = values.get(deriver.STALLS.name), values.get(deriver.SLOW_ALONE.name)
     yield from (Line(text, "warning") for text in findings(item, stalls))
     if stalls and (share := stalls.stall_share):
         yield Line(f"waiting for the slowest rank: "
@@ -234,7 +216,7 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
 
 def _unknown(stalls: Stalls, values: Values, slow: SlowAlone | None) -> Iterator[str]:
     if stalls.missing and slow is None:
-        more = "" if (values.get(OWN_STEPS.name) or NO_STEPS).own_s else (
+        more = "" if (values.get(deriver.OWN_STEPS.name) or NO_STEPS).own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
         yield f"stragglers: unknown ({stalls.missing}){more}"
     if stalls.last_missing:
@@ -290,23 +272,23 @@ def ms_text(time_s: float) -> str:
 def rooflines(items: Items, derived: Records) -> list[Shown]:
     named = titles(items)
     return [Shown(named[item.case.case_id], item.case.case_id, limit) for item in items
-            for limit in derived.get(item.case.case_id, {}).get(ROOFLINES.name) or ()]
+            for limit in derived.get(item.case.case_id, {}).get(deriver.ROOFLINES.name) or ()]
 
 
 MOST_ROWS = 30  # more trainings than this are split over several charts
 PHASES = {name: chart.Look(title, colour)
           for (name, title), colour in zip(SHORT.items(), chart.PART_COLOURS, strict=False)}
-IN_NO_PHASE = chart.Look(OTHER, "#bbbbbb")
+IN_NO_PHASE = chart.Look(deriver.OTHER, "#bbbbbb")
 PART_LOOKS = {**PHASES, "": IN_NO_PHASE}
 _VARIED = ("batch_size", "accumulation", "optimizer")
 """Fields that a label names, beside unusual ones, where they are not the same in all of a chart."""
 ON_BARS = (
     of_case(Column("step_time", "step", Show.MS, "ms", better="less"), median_s),
-    metric_column(TOKENS, optional=False),
-    metric_column(MFU, title="MFU %", unit="", optional=False),
-    ShownColumn(Column(PEAK, "memory", Show.MIB, "MiB", better="less"),
-                lambda _, values: values.get(PEAK)))
-OF_IMAGES = metric_column(SAMPLES, title="images/s", optional=False)
+    metric_column(deriver.TOKENS, optional=False),
+    metric_column(deriver.MFU, title="MFU %", unit="", optional=False),
+    ShownColumn(Column(deriver.PEAK, "memory", Show.MIB, "MiB", better="less"),
+                lambda _, values: values.get(deriver.PEAK)))
+OF_IMAGES = metric_column(deriver.SAMPLES, title="images/s", optional=False)
 CAPTION = (
     "Bar: median time of one optimizer step over the samples of all passes; whisker: from the "
     "least to the greatest median of a pass. Parts: each phase's share of the time of all steps of "
@@ -344,7 +326,7 @@ def _charts(key: Key, items: Items, derived: Records) -> Iterator[chart.BarChart
         named, part = zip(*pairs, strict=True)
         rows = [derived.get(item.case.case_id, {}) for item in part]
         step, tokens, mfu, memory = ON_BARS
-        if {*(values.get(PEAK_OF.name) for values in rows)} - {None} == {GROWTH}:
+        if {*(values.get(deriver.PEAK_OF.name) for values in rows)} - {None} == {deriver.GROWTH}:
             memory = replace(memory, column=replace(memory.column, title="process growth"))
         shown = (step, OF_IMAGES if works[0].of_images else tokens, mfu, memory)
         bars = tuple(_bar(label, item, values, tuple(one.of(item, values) for one in shown))
@@ -374,7 +356,7 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
 
 def same_programs(listed: Iterable[tuple[CaseResult, Values, str]]) -> Iterator[str]:
     """Yield which rows (case, values, title) are the same program: they cannot be ranked."""
-    groups = grouped((values.get(SAME_PROGRAM.name) or item.case.case_id, title)
+    groups = grouped((values.get(deriver.SAME_PROGRAM.name) or item.case.case_id, title)
                      for item, values, title in listed)
     for first, *others in groups.values():
         if others:
@@ -382,19 +364,20 @@ def same_programs(listed: Iterable[tuple[CaseResult, Values, str]]) -> Iterator[
 
 
 def _caption(rows: Sequence[Values]) -> str:
-    definitions = dict.fromkeys(values[DEFINITION.name] for values in rows
-                                if values.get(MFU.name) is not None and values[DEFINITION.name])
+    definitions = dict.fromkeys(values[deriver.DEFINITION.name] for values in rows
+                                if values.get(deriver.MFU.name) is not None
+                                and values[deriver.DEFINITION.name])
     return " ".join([
-        CAPTION, *([WITHOUT] if any(values.get(OFF.name) for values in rows) else []),
+        CAPTION, *([WITHOUT] if any(values.get(deriver.OFF.name) for values in rows) else []),
         *([f"MFU: FLOPs as {', '.join(definitions)} counts them."] if definitions else [])])
 
 
 def _bar(label: str, item: CaseResult, values: Values, cells: tuple[Cell, ...]) -> chart.Bar:
     return chart.Bar(
         label, cells, segments=tuple((time_s, PHASES.get(name, IN_NO_PHASE))
-                                     for name, time_s in parts_s(item).items()),
-        whisker=pass_range(item), limit=values.get(OFF.name), below=values.get(ONLY.name),
-        case_id=item.case.case_id)
+                                     for name, time_s in deriver.parts_s(item).items()),
+        whisker=pass_range(item), limit=values.get(deriver.OFF.name),
+        below=values.get(deriver.ONLY.name), case_id=item.case.case_id)
 
 
 def heat_map_case(case: Case) -> chart.HeatMapCase:

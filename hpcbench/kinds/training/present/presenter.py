@@ -12,22 +12,10 @@ from hpcbench.kinds.training import block
 from hpcbench.kinds.training.derive import deriver
 from hpcbench.kinds.training.derive.rates import step_cost
 from hpcbench.kinds.training.derive.slow_ranks import NO_STEPS
+from hpcbench.kinds.training.plan import predict, workload
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
-from hpcbench.kinds.training.plan.predict import (
-    is_predicted,
-    least_step_s,
-    predict,
-    predict_stage,
-)
 from hpcbench.kinds.training.plan.spec import registry, strategies
 from hpcbench.kinds.training.plan.step import stages_of
-from hpcbench.kinds.training.plan.workload import (
-    CROSS_ENTROPY,
-    LOSSES,
-    SYNTHETIC,
-    Training,
-    training_of,
-)
 from hpcbench.kinds.training.present import charts, tables
 from hpcbench.kinds.training.present.charts import Items
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
@@ -65,7 +53,7 @@ def training_listing() -> Iterator[Line | Table]:
     for title, allowed in (
             ("dtypes", block.TRAINING_DTYPES), ("optimizers", block.OPTIMIZERS),
             ("checkpointing", block.CHECKPOINTINGS), ("communication", block.COMMUNICATIONS),
-            ("libraries", block.LIBRARIES), ("losses", LOSSES)):
+            ("libraries", block.LIBRARIES), ("losses", workload.LOSSES)):
         yield Line(f"  {f'{title} of trainings':<28}{', '.join(allowed)}")
 
 
@@ -115,8 +103,9 @@ def training_plan_table(
     title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
 ) -> Table:
     if listed:
-        options = charts.distinguishing_options(training_of(case) for case in cases)
-        rows = tuple(_case_row(case, options[training_of(case)], hardware) for case in cases)
+        options = charts.distinguishing_options(workload.training_of(case) for case in cases)
+        rows = tuple(_case_row(case, options[workload.training_of(case)], hardware)
+                     for case in cases)
         unit = f"{hardware.get('currency') or 'units'}/1K samples"
         columns = tuple(replace(column, unit=unit) if column.name == LEAST_COST else column
                         for column in _CASE_COLUMNS)
@@ -124,7 +113,8 @@ def training_plan_table(
             Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note),
             *_unpriced(cases, hardware)))
     groups = grouped((
-        (training_of(case).model, charts.strategy_text(training_of(case)), case.backend, case.env,
+        (workload.training_of(case).model, charts.strategy_text(workload.training_of(case)),
+         case.backend, case.env,
          case.device, case.world_size, cells.batch_text(case), case.needs), case) for case in cases)
     tried = Counter(case.note for case in cases if case.note)
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),),
@@ -137,16 +127,16 @@ def _unpriced(cases: Sequence[Case], hardware: Mapping[str, Any]) -> Iterator[Li
     if hardware.get("price_per_device_hour") is None:
         return
     reasons = Counter(_no_least_step(case, hardware) for case in cases
-                      if least_step_s(training_of(case), case, hardware) is None)
+                      if predict.least_step_s(workload.training_of(case), case, hardware) is None)
     yield from (Line(f"no least cost of {plural(count, 'case')}: {reason}")
                 for reason, count in reasons.items())
 
 
 def _no_least_step(case: Case, hardware: Mapping[str, Any]) -> str:
-    work, device = training_of(case), hardware.get("device_type")
+    work, device = workload.training_of(case), hardware.get("device_type")
     if device not in (None, case.device):
         return f"hardware.device_type is {device}, not {case.device}"
-    if not is_predicted(work):
+    if not predict.is_predicted(work):
         return "what a step computes is not predicted"
     if work.dtype in (hardware.get("peak_flops") or {}):
         return "hardware.network_bandwidth_gbps or num_devices is not declared, or nothing crosses"
@@ -157,21 +147,22 @@ def _calls_text(calls: Iterable[CountedCall]) -> str:
     return ", ".join(f"{count} {name} ({size} B)" for name, count, size in calls) or "no collective"
 
 
-def training_dry_run_lines(work: Training, calls: Sequence[CountedCall] | None) -> Iterator[str]:
+def training_dry_run_lines(work: workload.Training,
+                           calls: Sequence[CountedCall] | None) -> Iterator[str]:
     if calls is not None:
         expected = {(one.collective, one.count, one.size_bytes)
-                    for one in predict_stage(work, stages_of(work)[0]).calls}
+                    for one in predict.predict_stage(work, stages_of(work)[0]).calls}
         how = "as" if set(calls) == expected else "other than"
         yield f"called by rank 0, {how} predicted: {_calls_text(calls)}"
     yield from demand_lines(work)
 
 
-def demand_lines(work: Training) -> Iterator[str]:
+def demand_lines(work: workload.Training) -> Iterator[str]:
     if work.adapters:
         yield (f"trained: {work.adapters:,} parameters of adapters, with {work.parameters:,} of "
                "the model, which are frozen")
     for stage in stages_of(work):
-        expected = predict_stage(work, stage)
+        expected = predict.predict_stage(work, stage)
         where = ("each rank" if stage.first and stage.last else
                  f"the ranks with blocks {cells.span_text(stage.blocks)}")
         calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
@@ -185,8 +176,8 @@ def demand_lines(work: Training) -> Iterator[str]:
 
 
 def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
-    work, expected = training_of(case), predict(training_of(case))
-    step_s = least_step_s(work, case, hardware)
+    work, expected = workload.training_of(case), predict.predict(workload.training_of(case))
+    step_s = predict.least_step_s(work, case, hardware)
     cost = None if step_s is None else step_cost(case, step_s, hardware)
     carried = expected.carried_on(case.library)
     named = dict(work.named_extents)
@@ -198,9 +189,9 @@ def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
         case.world_size, f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
         work.batch_size, work.accumulation, work.optimizer,
         work.checkpointing if work.checkpointing != "none" else None,
-        work.data if work.data != SYNTHETIC else None,
+        work.data if work.data != workload.SYNTHETIC else None,
         work.library if work.library != OWN_LIBRARY else None,
-        "yes" if work.compile else None, work.loss if work.loss != CROSS_ENTROPY else None,
+        "yes" if work.compile else None, work.loss if work.loss != workload.CROSS_ENTROPY else None,
         None if work.trains else work.communication,
         expected.hardware_flops, round_bytes(carried) if carried else None,
         expected.collectives or None, round_bytes(case.memory_bytes), step_s,
@@ -209,7 +200,7 @@ def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
 
 
 def _group_row(cases: Sequence[Case]) -> Row:
-    first, works = cases[0], [training_of(case) for case in cases]
+    first, works = cases[0], [workload.training_of(case) for case in cases]
     return Row((
         len(cases), works[0].model, cells.distinct(f"{work.parameters:,}" for work in works),
         charts.strategy_text(works[0]), cells.backend_text(first),
@@ -248,7 +239,7 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
     if not rates:
         return
     most, item = max(rates, key=lambda one: one[0])
-    work, steps = training_of(item.case), item.timing.steps if item.timing else None
+    work, steps = workload.training_of(item.case), item.timing.steps if item.timing else None
     cell = cells.like_median(most, median_cell(item.statistics))
     text = three_digits(cell) if isinstance(cell, float) else cells.cell_text(cell, Show.NUMBER)
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
@@ -256,7 +247,7 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
     exchange = f", exchange {100 * share:.0f} % of a step" if share else ""
     ways = dict[str, float]()
     for rate, other in rates:
-        of = training_of(other.case)
+        of = workload.training_of(other.case)
         if of.title == work.title and of.trains:
             name = _way_text(of)
             ways[name] = max(rate, ways.get(name, 0.0))
@@ -266,13 +257,13 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
                topic="training")
 
 
-def _way_text(work: Training) -> str:
+def _way_text(work: workload.Training) -> str:
     """Return the strategy and, of adapters, what spreads them: ``qlora over=fsdp``."""
     over = dict(work.options).get("over")
     return charts.strategy_text(work) + (f" over={over}" if over else "")
 
 
-class TrainingPresenter(Presenter[Training, Values]):
+class TrainingPresenter(Presenter[workload.Training, Values]):
     """Presents trainings."""
 
     fields = FIELDS
@@ -283,7 +274,7 @@ class TrainingPresenter(Presenter[Training, Values]):
     heat_map_case = staticmethod(charts.heat_map_case)
     part_looks = charts.PART_LOOKS
 
-    def words(self, works: Sequence[Training]) -> Words:
+    def words(self, works: Sequence[workload.Training]) -> Words:
         return Words(list(charts.span_texts(works)), [work.dtype for work in works])
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
@@ -302,7 +293,7 @@ class TrainingPresenter(Presenter[Training, Values]):
 
     def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
         """Return a case's `FIELDS` and its options; None where there is no number."""
-        work, values = training_of(item.case), record or {}
+        work, values = workload.training_of(item.case), record or {}
         step_s = median_s(item) if record else None
         own = values.get(deriver.OWN_STEPS.name) or NO_STEPS
         not_counted = values.get(deriver.NOT_COUNTED.name) or {}

@@ -16,31 +16,16 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.devices import free_bytes
+from hpcbench.kinds.training.plan import planner
 from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.build_workload import counted, why_not
 from hpcbench.kinds.training.plan.models import NF4_BLOCK
-from hpcbench.kinds.training.plan.planner import (
-    MOST_S,
-    SHORT_TOKENS,
-    comparison_s,
-    is_compared_whole,
-)
 from hpcbench.kinds.training.plan.spec import adapters_of, strategy
 from hpcbench.kinds.training.plan.step import is_dynamic, step_of, uneven_shares
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, bias_scale, weight_beside
+from hpcbench.kinds.training.run import reference as references
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models.model import MOMENTUM
-from hpcbench.kinds.training.run.reference import (
-    LEAST,
-    UNIT,
-    UPDATE_ROUNDINGS,
-    Bound,
-    LowRankReference,
-    Reference,
-    arithmetic_bound,
-    gradient_bound,
-    in_fp64,
-)
 from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strategy, phase_clock
 from hpcbench.measurement.process import KernelFiles, granted_cores
 from hpcbench.operations.place import Place
@@ -62,7 +47,8 @@ def parity_training(spec: Training) -> Training:
     """Return the training that parity is tried on, ``spec`` itself if it is small enough."""
     if not spec.of_images:
         assert spec.tokens is not None  # noqa: S101  (it has no images)
-        return spec if is_compared_whole(spec.parameters, spec.tokens) else small_training(spec)
+        return spec if planner.is_compared_whole(spec.parameters,
+                                                 spec.tokens) else small_training(spec)
     small = _small_images(spec)  # a wide one's ReLUs cut half of all values
     fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
             and small.image_size <= spec.image_size <= 2 * small.image_size)
@@ -121,7 +107,7 @@ def short_step(spec: Training) -> Training:
     """Return the same model and layout with a step of few tokens and samples, not compiled."""
     short = counted(replace(
         spec, data=SYNTHETIC, changed=True, compile=False,
-        seq_length=min(spec.seq_length, spec.tp * -(-SHORT_TOKENS // spec.tp))))
+        seq_length=min(spec.seq_length, spec.tp * -(-planner.SHORT_TOKENS // spec.tp))))
     known = strategy(spec.strategy)
     if known is None or is_dynamic(spec):
         return short
@@ -138,10 +124,10 @@ def why_not_comparable(short: Training, place: Place) -> str | None:
         return "rounding decides which values its ReLUs cut"
     assert short.tokens is not None  # noqa: S101  (it has no images)
     per_core = max(1.0, place.world_size / granted_cores(KernelFiles()))  # as if on this node
-    expected_s = per_core * comparison_s(short.parameters, short.tokens, place.device.type)
+    expected_s = per_core * planner.comparison_s(short.parameters, short.tokens, place.device.type)
     seconds = _agreed(place, int(expected_s), dist.ReduceOp.MAX)
-    if seconds > MOST_S:
-        return f"it is expected to take {seconds} s on each rank, more than {MOST_S:g} s"
+    if seconds > planner.MOST_S:
+        return f"it is expected to take {seconds} s on each rank, more than {planner.MOST_S:g} s"
     needed, free = BYTES * short.parameters, _least_free(place)
     if needed > free:
         return (f"it takes {round_bytes(needed)} on each rank, and a rank has "
@@ -259,13 +245,13 @@ def _compared(
     work: Training, place: Place, make: Make, on: str, file: TokenFile | None = None, *,
     is_own: bool = False,
 ) -> Parity:
-    reference = (LowRankReference if adapters_of(work) else Reference)(
-        work, in_fp64(place.device), file)
+    reference = (references.LowRankReference if adapters_of(work) else references.Reference)(
+        work, references.in_fp64(place.device), file)
     with closing(make(work, place)) as strategy:
         worst, wrong, loss, where = 0.0, None, None, None
         if strategy.holds_loss and is_own:
             expected = reference.loss(*strategy.share)
-            loss = expected, arithmetic_bound(work) * abs(expected)
+            loss = expected, references.arithmetic_bound(work) * abs(expected)
         for what, comparisons in _comparisons(work, strategy, reference, file):
             most = max(comparisons, key=lambda item: item.share)
             if where is None or most.share > worst:
@@ -275,7 +261,7 @@ def _compared(
 
 
 def _comparisons(
-    work: Training, strategy: Strategy, reference: Reference, file: TokenFile | None,
+    work: Training, strategy: Strategy, reference: references.Reference, file: TokenFile | None,
 ) -> Iterator[tuple[str, list[_Comparison]]]:
     device = strategy.place.device
     phases = phase_clock(device)
@@ -290,7 +276,8 @@ def _comparisons(
         loss = strategy.forward_backward(loader.batch(0, *strategy.share), phases)
         if strategy.holds_loss:
             expected = reference.loss(*strategy.share)
-            yield "losses", [_loss(float(loss), expected, arithmetic_bound(work) * abs(expected))]
+            yield "losses", [_loss(float(loss), expected,
+                                   references.arithmetic_bound(work) * abs(expected))]
         if call == 0 and work.of_images:
             yield "running statistics", list(_statistics(work, strategy, reference))
         got = strategy.full_gradients()
@@ -322,9 +309,9 @@ def _gradients(
 
     Errors are relative to the parameter's gradient, but at least to `LEAST` of its share of all, or
     to a bias's scale if it did not cancel."""
-    bound = gradient_bound(work, exchange)
+    bound = references.gradient_bound(work, exchange)
     compare = _projected if exchange.projects else _equal
-    least = _LEAST_OF_IMAGES if work.of_images else LEAST
+    least = _LEAST_OF_IMAGES if work.of_images else references.LEAST
     norms = {name: float(item.norm()) for name, item in expected.items()}
     whole = math.sqrt(sum(norm ** 2 for norm in norms.values()))
     count = sum(item.numel() for item in expected.values())
@@ -338,7 +325,8 @@ def _gradients(
         yield _Comparison(name, math.inf, 1.0, "a gradient", "no such parameter")
 
 
-def _statistics(work: Training, strategy: Strategy, reference: Reference) -> Iterator[_Comparison]:
+def _statistics(work: Training, strategy: Strategy,
+                reference: references.Reference) -> Iterator[_Comparison]:
     """Compare running statistics, relative to what came in since the start."""
     expected, start = reference.buffers[strategy.replica], reference.start
     got = strategy.buffers()
@@ -347,11 +335,12 @@ def _statistics(work: Training, strategy: Strategy, reference: Reference) -> Ite
         kept = (1 - MOMENTUM) ** reference.parts if theirs.dim() else 0
         came = theirs - kept * start[name]
         yield _misfit(name, got, theirs) or _equal(
-            name, got[name], theirs, Bound(arithmetic_bound(work)), float(came.norm()))
+            name, got[name], theirs, references.Bound(references.arithmetic_bound(work)),
+            float(came.norm()))
 
 
 def _equal(
-    name: str, got: torch.Tensor, expected: torch.Tensor, bound: Bound, norm: float,
+    name: str, got: torch.Tensor, expected: torch.Tensor, bound: references.Bound, norm: float,
 ) -> _Comparison:
     ours = got.to(torch.float64)
     allowed = bound.relative * norm + bound.floor * math.sqrt(expected.numel())
@@ -363,7 +352,7 @@ def _equal(
 
 
 def _projected(
-    name: str, got: torch.Tensor, expected: torch.Tensor, bound: Bound, norm: float,
+    name: str, got: torch.Tensor, expected: torch.Tensor, bound: references.Bound, norm: float,
 ) -> _Comparison:
     """Compare a gradient p that may be a projection of g: then <p, g> = <p, p>, and p is not 0.
 
@@ -382,7 +371,7 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comp
             yield misfit
             continue
         errors = (got[name].to(torch.float64) - theirs).abs()
-        allowed = UPDATE_ROUNDINGS * UNIT["fp32"] * (
+        allowed = references.UPDATE_ROUNDINGS * references.UNIT["fp32"] * (
             theirs.abs() + before[name].abs() + (theirs - before[name]).abs())
         at = int((errors / allowed.clamp_min(1e-300)).argmax())
         yield _Comparison(name, float(errors.flatten()[at]), float(allowed.flatten()[at]),

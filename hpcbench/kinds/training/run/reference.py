@@ -30,30 +30,17 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.func import functional_call
 
-from hpcbench.kinds.training.plan import models
+from hpcbench.kinds.training.plan import models, workload
 from hpcbench.kinds.training.plan.any_model import halved
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.step import step_of
-from hpcbench.kinds.training.plan.workload import (
-    CROSS_ENTROPY,
-    GRADIENTS,
-    UPDATES,
-    WEIGHTS,
-    Training,
-)
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import NARROW_BIAS, init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import TIED, plain_name
-from hpcbench.kinds.training.run.strategies.base import (
-    RECIPES,
-    Batch,
-    GradientExchange,
-    Strategy,
-    make_optimizer,
-)
+from hpcbench.kinds.training.run.strategies import base
 from hpcbench.operations.data import DTYPES, all_gather_tensor
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
@@ -68,8 +55,9 @@ class Reference:
     computes in these parts. ``buffers`` are those of each replica then, ``start`` those at first.
     """
 
-    def __init__(self, spec: Training, device: torch.device, file: TokenFile | None = None) -> None:
-        self._spec = replace(spec, checkpointing="none", compile=False, loss=CROSS_ENTROPY)
+    def __init__(self, spec: workload.Training, device: torch.device,
+                 file: TokenFile | None = None) -> None:
+        self._spec = replace(spec, checkpointing="none", compile=False, loss=workload.CROSS_ENTROPY)
         self._model = make_model(self._spec)
         init_weights(self._model, SEED, device=device)
         self._trained = self.begin(device)
@@ -97,7 +85,7 @@ class Reference:
     def loss(self, first: int, count: int) -> float:
         return sum(self._losses[first:first + count]) / count
 
-    def _backward(self, batch: Batch) -> list[float]:
+    def _backward(self, batch: base.Batch) -> list[float]:
         inputs, targets = batch
         inputs = inputs.double() if inputs.is_floating_point() else inputs
         sample_losses: list[float] = []
@@ -113,7 +101,7 @@ class Reference:
 
     def updated(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         weights = {name: weight.clone().requires_grad_() for name, weight in self.weights.items()}
-        optimizer = make_optimizer(self._spec.optimizer, list(weights.values()))
+        optimizer = base.make_optimizer(self._spec.optimizer, list(weights.values()))
         for name, weight in weights.items():
             weight.grad = gradients[name].to(torch.float64)
         optimizer.step()
@@ -187,7 +175,7 @@ class Bound:
     floor: float = 0.0
 
 
-def arithmetic_bound(spec: Training) -> float:
+def arithmetic_bound(spec: workload.Training) -> float:
     if spec.of_images:
         return _MARGIN * _image_error(spec, 2 * (_BLOCK_NORMED * spec.layers + _STEM_AND_HEAD))
     depth = 2 * (_BLOCK_PRODUCTS * spec.layers + 1)
@@ -197,7 +185,7 @@ def arithmetic_bound(spec: Training) -> float:
     return _MARGIN * math.sqrt(depth) * UNIT[spec.dtype]
 
 
-def gradient_bound(spec: Training, exchange: GradientExchange) -> Bound:
+def gradient_bound(spec: workload.Training, exchange: base.GradientExchange) -> Bound:
     """Return the bound of gradients: arithmetic, and dp roundings in the exchange's dtype."""
     relative = arithmetic_bound(spec)
     if spec.of_images:  # the share of a gradient that other ReLUs may pass
@@ -206,7 +194,7 @@ def gradient_bound(spec: Training, exchange: GradientExchange) -> Bound:
     return Bound(relative + spec.dp * exchange.unit, spec.dp * exchange.floor)
 
 
-def _image_error(spec: Training, depth: int) -> float:
+def _image_error(spec: workload.Training, depth: int) -> float:
     """Return the relative error behind so many operations of a ResNet, without a margin."""
     if spec.dtype == "fp32":
         longest = spec.global_batch * halved(spec.image_size)**2  # of a weight's gradient
@@ -227,19 +215,20 @@ Named = Iterable[tuple[str, torch.Tensor, torch.Tensor]]
 class Fingerprints:
     """Fingerprints of a strategy around its first step. All ranks call each method."""
 
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: base.Strategy) -> None:
         self._strategy = strategy
         self._names = _names(strategy)
-        self._tables = {WEIGHTS: self._table((name, one, one) for name, one in strategy.trained())}
+        self._tables = {workload.WEIGHTS: self._table((name, one, one) for name,
+                                                      one in strategy.trained())}
 
     def record_gradients(self) -> None:
-        self._tables[GRADIENTS] = self._table(_gradients(self._strategy))
+        self._tables[workload.GRADIENTS] = self._table(_gradients(self._strategy))
 
     def record_updates(self) -> None:
         after = self._table((name, one, one) for name, one in self._strategy.trained())
         after[:, _PLACE] = 0  # the norm of a difference is not that of norms: it is not known
-        after[:, _PLACE + 1:] -= self._tables[WEIGHTS][:, _PLACE + 1:]
-        self._tables[UPDATES] = after
+        after[:, _PLACE + 1:] -= self._tables[workload.WEIGHTS][:, _PLACE + 1:]
+        self._tables[workload.UPDATES] = after
 
     def answer(self) -> dict[str, Any]:
         """Return fingerprints of whole parameters, by kind and name (a norm, then projections), and
@@ -251,7 +240,7 @@ class Fingerprints:
         answer: dict[str, Any] = {
             "hidden": spec.hidden, "relative": bound.relative, "floor": bound.floor,
             "least": LEAST, "optimizer": spec.optimizer,
-            "rate": RECIPES[spec.optimizer].settings["lr"], "elements": {}}
+            "rate": base.RECIPES[spec.optimizer].settings["lr"], "elements": {}}
         for kind, table in self._tables.items():
             parts = _gathered(table, strategy.place)
             answer[kind] = {}
@@ -347,7 +336,7 @@ def _signs(name: str, dimension: int, extent: int) -> torch.Tensor:
     return 2.0 * drawn.to(torch.float64) - 1.0
 
 
-def _names(strategy: Strategy) -> Sequence[str]:
+def _names(strategy: base.Strategy) -> Sequence[str]:
     """Return the names of all that is trained, in one order; also of a last stage's tied weight."""
     if adapters_of(strategy.spec):
         return [name for name, _ in strategy.trained()]
@@ -356,13 +345,13 @@ def _names(strategy: Strategy) -> Sequence[str]:
     return names if strategy.spec.pp == 1 or TIED[0] in names else [*names, TIED[0]]
 
 
-def _gradients(strategy: Strategy) -> Named:
+def _gradients(strategy: base.Strategy) -> Named:
     scale = strategy.scaler.get_scale()
     return ((name, parameter, local(parameter.grad) / scale if scale != 1 else parameter.grad)
             for name, parameter in strategy.trained() if parameter.grad is not None)
 
 
-def why_no_fingerprints(strategy: Strategy) -> str | None:
+def why_no_fingerprints(strategy: base.Strategy) -> str | None:
     if strategy.spec.of_images:
         return "rounding decides which values its ReLUs cut"
     if strategy.exchange.projects:

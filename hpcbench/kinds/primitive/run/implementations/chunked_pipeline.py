@@ -19,23 +19,18 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.kinds.primitive.run import inputs as rank_inputs
-from hpcbench.kinds.primitive.run.implementations.base import (
-    AnyInputs,
-    Exchange,
-    Implementation,
-    by_messages,
-)
+from hpcbench.kinds.primitive.run.implementations import base
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 from hpcbench.operations.place import finish
 
 
-class Chunked(Implementation[AnyInputs]):
+class Chunked(base.Implementation[base.AnyInputs]):
     """The base of all: the number of chunks, and whether messages carry them."""
 
-    def __init__(self, inputs: AnyInputs) -> None:
+    def __init__(self, inputs: base.AnyInputs) -> None:
         super().__init__(inputs)
         self.chunks = int(inputs.spec.option("chunks"))
-        self.by_messages = by_messages(inputs.place)
+        self.by_messages = base.by_messages(inputs.place)
 
     def blocks(self, rows: torch.Tensor) -> torch.Tensor:
         """Return all ranks' rows one below the other as (chunks, ranks, rows, columns)."""
@@ -84,7 +79,7 @@ class Columnwise(Chunked[rank_inputs.ColumnwiseInputs]):
                           self.empty(self.chunks, rows, columns))
             self._gathered = self._placed
         if self.by_messages:
-            self._exchange = Exchange(inputs.place, self.to_all(self._sent), self._gathered)
+            self._exchange = base.Exchange(inputs.place, self.to_all(self._sent), self._gathered)
 
     def run(self) -> None:
         if self.inputs.gather_first:
@@ -150,7 +145,7 @@ class Rowwise(Chunked[rank_inputs.RowwiseInputs]):
             self._partial = [self.empty(ranks, *placed.shape) for placed in self._placed]
         if inputs.scatter and self.by_messages:
             self._arrived = [self.empty(*partial.shape) for partial in self._partial]
-            self._exchange = Exchange(inputs.place, self._partial, self._arrived)
+            self._exchange = base.Exchange(inputs.place, self._partial, self._arrived)
 
     def _cut_columns(self) -> None:
         """Make a chunk of columns of the weight instead of rows.
@@ -212,9 +207,9 @@ class Mlp(Chunked[rank_inputs.MlpInputs]):
         if inputs.sequence_parallel and self.by_messages:
             self._own_hidden = self.empty(inputs.tokens.shape[0], inputs.up.shape[1])
             self._arrived = self.empty(*self._partial.shape)
-            self._tokens_exchange = Exchange(
+            self._tokens_exchange = base.Exchange(
                 inputs.place, self.to_all(self._tokens), self._gathered)
-            self._sums_exchange = Exchange(inputs.place, self._partial, self._arrived)
+            self._sums_exchange = base.Exchange(inputs.place, self._partial, self._arrived)
 
     def run(self) -> None:
         if not self.inputs.sequence_parallel:

@@ -1,34 +1,42 @@
-"""The calls of a record as the ranks of a run issue them again.
+"""Recorded jobs: the workload, its planner, and the calls of a record as ranks issue them again.
 
-A call is kept if all its ranks have it, so that none waits for another without end. On fewer ranks
-than recorded, a group of all recorded ranks becomes all ranks of the run, with the sizes of its
-calls as nccl-tests counts them; other groups, roots and messages are kept where all their ranks are
-there."""
+There is one case for each backend and gap. A call is kept if all its ranks have it, so that none
+waits for another without end. On fewer ranks than recorded, a group of all recorded ranks becomes
+all ranks of the run, with the sizes of its calls as nccl-tests counts them; other groups, roots and
+messages are kept where all their ranks are there."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.axes import library_of
-from hpcbench.operations.collectives import DTYPE_BYTES, Call, collectives
+from hpcbench.config.section import Block
+from hpcbench.errors import ConfigError, FileError
+from hpcbench.kinds.replay.block import ReplayBlock
+from hpcbench.operations import traffic
+from hpcbench.operations.collectives import DTYPE_BYTES, Call, calls_of, collectives
 from hpcbench.operations.functions import file_hash
-from hpcbench.operations.traffic import (
-    NO_SPLITS,
-    SEND_RECV,
-    RankOrder,
-    Signature,
-    TrafficRecord,
-    read_with_content,
-)
-from hpcbench.plan.support import unsupported
+from hpcbench.operations.traffic import form_id
+from hpcbench.plan import points
+from hpcbench.plan.case import Case, Planner, PlanRequest
+from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
+from hpcbench.plan.support import resolve_device, traits_of, unfit_world, unsupported
+from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.records import dataclass
+from hpcbench.units import plural
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config
+
 
 IN_FLIGHT = 64
 """Calls that a rank has in flight at most, unless its record needs more (`most_in_flight`)."""
-_WHOLE = ("all_reduce", "broadcast", "reduce", SEND_RECV)
+_WHOLE = ("all_reduce", "broadcast", "reduce", traffic.SEND_RECV)
 Key = tuple[int, int, int]
 """The key that ranks of a call share: signature, sequence, and which of several such."""
 
@@ -114,17 +122,17 @@ class Request:
 class ReadRecord:
     """A record, and the hash of its file."""
 
-    record: TrafficRecord
+    record: traffic.TrafficRecord
     sha256: str
 
 
 def read_record(path: str) -> ReadRecord:
     """Return the record of a file. Raises FileError if it is none, or lies elsewhere."""
-    record, content = read_with_content(Path(path))
+    record, content = traffic.read_with_content(Path(path))
     return ReadRecord(record, file_hash(content))
 
 
-def unfit_record(record: TrafficRecord, ranks: int, *, alone: bool = False) -> str | None:
+def unfit_record(record: traffic.TrafficRecord, ranks: int, *, alone: bool = False) -> str | None:
     """Return why so many ranks cannot replay a record, or a form of call ``alone``, or None."""
     if ranks > record.world_size:
         return (f"world_size {ranks} is more than the {record.world_size} recorded ranks: give "
@@ -137,7 +145,7 @@ def unfit_record(record: TrafficRecord, ranks: int, *, alone: bool = False) -> s
     return None
 
 
-def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
+def sequence_of(record: traffic.TrafficRecord, request: Request) -> CallSequence:
     """Return the calls of the ranks, for whom `unfit_record` has to give None."""
     formed = [_form(record, index, request) for index in range(len(record.signatures))]
     orders = {one.rank: one for one in record.order if one.rank < request.ranks}
@@ -172,14 +180,14 @@ def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
         _recorded_ns(gaps.values()), dict(left_out))
 
 
-def _keys(order: RankOrder) -> Iterator[Key]:
+def _keys(order: traffic.RankOrder) -> Iterator[Key]:
     counts = Counter[tuple[int, int]]()
     for call in zip(order.signature, order.sequence, strict=True):
         yield (*call, counts[call])
         counts[call] += 1
 
 
-def _without_waits(order: RankOrder) -> list[int | None]:
+def _without_waits(order: traffic.RankOrder) -> list[int | None]:
     """Return the gaps less the recorded wait of the call before, for ranks that come late.
 
     A gap that is shorter than that wait cannot include it: the rank went on meanwhile."""
@@ -226,7 +234,7 @@ def _recorded_ns(gaps: Iterable[Mapping[Key, int | None]]) -> int | None:
     return None if known != spans else max((sum(own) for own in known), default=0) or None
 
 
-def _form(record: TrafficRecord, index: int, request: Request) -> Form | str:
+def _form(record: traffic.TrafficRecord, index: int, request: Request) -> Form | str:
     """Return the form of a signature on the ranks of the run, or why it is left out."""
     signature = record.signatures[index]
     recorded = record.groups[signature.group].ranks
@@ -266,12 +274,13 @@ def _missing(form: Form, request: Request, *, folded: bool) -> str:
     return "calls of a rank alone send nothing" if len(form.ranks) < 2 else ""
 
 
-def _sized(form: Form, signature: Signature, request: Request, *, uneven: bool) -> Form | str:
+def _sized(form: Form, signature: traffic.Signature, request: Request, *,
+           uneven: bool) -> Form | str:
     """Return the form with its parts, or why it is left out."""
     size, count = len(form.ranks), signature.bytes // DTYPE_BYTES[form.dtype]
     if signature.collective == "all_to_all" and uneven:
         if not signature.rows:
-            return NO_SPLITS
+            return traffic.NO_SPLITS
         made = replace(form, parts=(0,), rows=signature.rows)
     elif uneven:
         made = replace(form, parts=tuple(part or 0 for part in signature.parts))
@@ -376,3 +385,191 @@ def divisions_of(sequence: CallSequence, world_size: int) -> tuple[ReplayGroups,
     return tuple(
         ReplayGroups(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
         for one, rest in zip(divisions, rests, strict=True))
+
+
+_CHECKS = 3
+"""Assumed of a pass, for estimates: as many checks at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay(Workload):
+    """The calls of a record, in order.
+
+    ``sha256`` identifies the content of the ``file``, of which at most the first ``calls`` are
+    issued; `Request` has ``backend``, ``device`` and ``gaps``. From these follow:
+    ``n_calls`` of ``recorded_calls`` are issued, ``size_bytes`` together; ``recorded_ns`` is their
+    time in the record, None if unknown; ``left_out``: why others are not. ``dtype`` is the one with
+    most bytes. ``signature``: index of the only form that is called, once; its ``form_id``, and the
+    ranks that call it."""
+
+    file: str
+    sha256: str
+    backend: str
+    device: str
+    gaps: str
+    calls: int
+    dtype: str
+    n_calls: int = 0
+    recorded_calls: int = 0
+    size_bytes: int = 0
+    recorded_ns: int | None = None
+    collectives: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    groups: int = 1
+    signature: int | None = None
+    form_id: str = ""
+    callers: tuple[int, ...] = ()
+
+    def label(self, world_size: int) -> Label:
+        what = [f"gaps={self.gaps}", f"calls={self.n_calls}"] if self.signature is None else [
+            f"signature={self.signature}", *self.collectives, self.dtype, f"{self.size_bytes}B"]
+        return Label("replay", ["replay", Path(self.file).name, *what, f"ranks={world_size}"])
+
+    @property
+    def features(self) -> Features:
+        return Features(
+            implementer="torch.distributed", calls=calls_of(self.collectives, self.dtype),
+            files={self.file: self.sha256}, enters_late=True,
+            not_captured="cuda_graph: a replay waits on the host between its calls")
+
+    def choice(self) -> Choice:
+        task = {"sha256": self.sha256, "n_calls": self.n_calls, "size_bytes": self.size_bytes,
+                "gaps": self.gaps, "signature": self.signature}
+        # none of the numbers of calls is to be chosen: they answer different questions
+        return Choice({**task, "calls": self.calls}, task)
+
+    def request(self, ranks: int) -> Request:
+        return Request(ranks, self.backend, self.device, self.calls, self.gaps,
+                                 self.signature)
+
+
+class ReplayPlanner(Planner):
+    """Plans recorded jobs; each file is read once."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, ReadRecord] = {}
+
+    def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
+        assert isinstance(block, ReplayBlock)
+        return {**points.listed_lengths(block, points.COMMON_AXES), "gaps": len(_gaps_of(block)),
+                "signature": len(block.signature or (None,))}
+
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
+        assert isinstance(block, ReplayBlock)
+        if "dtype" in block.model_fields_set and block.dtype != ("fp32",):
+            raise ConfigError("dtype: a replay has the types of its record; drop the key")
+        read = self._read(block.traffic)
+        forms = len(read.record.signatures)
+        if block.signature and (others := {"gaps", "calls"} & block.model_fields_set):
+            raise ConfigError(f"signature: a call alone has no {' and no '.join(sorted(others))}; "
+                              "drop the key")
+        if beyond := [one for one in block.signature or () if one >= forms]:
+            raise ConfigError(f"signature: the record has {forms}, from 0 on, but no {beyond[0]}")
+        for point in points.common_points(block, job):
+            for signature, gaps in product(block.signature or (None,), _gaps_of(block)):
+                draft = _draft(read, block, point, (gaps, signature), job)
+                yield points.assemble(title, block, job, point, draft)
+
+    def workload_from_json(self, data: Mapping[str, Any]) -> Replay:
+        return Replay(**{**data, "collectives": tuple(data["collectives"]),
+                         "left_out": tuple(data["left_out"]),
+                         "callers": tuple(data.get("callers", ()))})
+
+    def _read(self, path: str) -> ReadRecord:
+        if path not in self._records:
+            try:
+                self._records[path] = read_record(path)
+            except FileError as error:
+                raise ConfigError(f"traffic: {error}") from None
+        return self._records[path]
+
+
+def _gaps_of(block: ReplayBlock) -> Sequence[str]:
+    """Return the gaps of a block; a call alone has none."""
+    return ("none",) if block.signature else block.gaps
+
+
+def _draft(
+    read: ReadRecord, block: ReplayBlock, point: points.CommonPoint,
+    what: tuple[str, int | None], job: PlanRequest,
+) -> points.Draft:
+    """Return the draft of ``what``: gaps, and one form or all (None)."""
+    (gaps, signature), calls = what, 1 if block.signature else block.calls
+    device, ranks = resolve_device(point.backend, point.device), point.world_size
+    request = Request(ranks, point.backend, device, calls, gaps, signature)
+    skip = (unfit_world(point.backend, ranks, job.world_size)
+            or unfit_record(read.record, ranks, alone=signature is not None)
+            or _unfit_backend(point.backend, device))
+    work = Replay(str(Path(block.traffic).absolute()), read.sha256, point.backend, device, gaps,
+                  calls, "uint8", signature=signature)
+    form = None if signature is None else read.record.signatures[signature]
+    if form is not None:  # also of a skip, whose label names it
+        work = replace(work, size_bytes=form.bytes, collectives=(form.collective,))
+    memory, estimate_s = 0, 0.0
+    if skip is None:
+        sequence = sequence_of(read.record, request)
+        work, memory = _workload(work, sequence), memory_bytes(sequence, checked=point.validate)
+        if form is not None and form.backend == point.backend and sequence.forms:
+            work = replace(work, form_id=form_id(read.record, form),
+                           callers=sequence.forms[0].callers)
+        estimate_s = _estimate_s(sequence, request, point, job.config)
+        skip = _unfit_sequence(sequence) or points.too_large(memory, 0, device, job.config.hardware)
+    return points.Draft(
+        workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,
+        estimate_s=estimate_s, identity={
+            "kind": "replay", "sha256": read.sha256, "gaps": gaps, "calls": calls,
+            **({} if signature is None else {"signature": signature})})
+
+
+def _unfit_backend(backend: str, device: str) -> str | None:
+    """Return why a backend cannot issue calls and wait for them later, or None."""
+    traits = traits_of(backend, device)
+    if device not in traits.devices:
+        return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
+    return f"calls of {backend} block: take another backend" if backend.startswith("mpi") else None
+
+
+def _unfit_sequence(sequence: CallSequence) -> str | None:
+    if not sequence.n_calls:
+        return "no call is left to replay: " + (
+            "; ".join(_reasons(sequence)) or "the record has no calls")
+    return unequal_order(sequence)
+
+
+def _reasons(sequence: CallSequence) -> tuple[str, ...]:
+    return tuple(f"{plural(count, 'call')}: {reason}"
+                 for reason, count in sequence.left_out.items())
+
+
+def _workload(work: Replay, sequence: CallSequence) -> Replay:
+    sizes = dict[str, int]()
+    for form in sequence.forms:
+        sizes[form.dtype] = sizes.get(form.dtype, 0) + form.size_bytes
+    return replace(
+        work, dtype=max(sizes, key=lambda name: sizes[name], default="uint8"),
+        n_calls=sequence.n_calls, recorded_calls=sequence.recorded_calls,
+        size_bytes=sequence.size_bytes, recorded_ns=sequence.recorded_ns,
+        collectives=tuple(dict.fromkeys(one.collective for one in sequence.forms)),
+        left_out=_reasons(sequence))
+
+
+def memory_bytes(sequence: CallSequence, *, checked: bool) -> int:
+    """Return the bytes of the rank with most: a buffer to give and one to get of each dtype.
+
+    A check makes operands and the expected result of one call at a time."""
+    held = [(gives * DTYPE_BYTES[name], gets * DTYPE_BYTES[name])
+            for name, (gives, gets) in buffer_elements(sequence).items()]
+    proof = max((gives + 2 * gets for gives, gets in held), default=0) if checked else 0
+    return sum(map(sum, held)) + proof
+
+
+def _estimate_s(
+    sequence: CallSequence, request: Request, point: points.CommonPoint,
+    config: Config,
+) -> float:
+    kind = device_kind(request.device)
+    waits_s = max((sum(one.gap_ns) for one in sequence.ranks), default=0) / 1e9
+    moved_s = sequence.size_bytes / bytes_per_s(kind, config.hardware, request.ranks)
+    sample_s = waits_s + sequence.n_calls * ALPHA_S[kind] + moved_s
+    checks = point.validate * (_CHECKS + points.further_checks(point, config))
+    return CASE_S + (points.least_calls(point, config) + checks) * sample_s

@@ -1,1 +1,0 @@
-"""Recorded jobs become cases: which calls, on which ranks, after which gaps. No torch."""
