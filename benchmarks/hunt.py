@@ -15,7 +15,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from hpcbench.fleet.hunt.facts import (
 )
 from hpcbench.fleet.hunt.judge import HuntJudgement, judge
 from hpcbench.fleet.hunt.limits import HuntLimits
-from hpcbench.fleet.hunt.plan import Hunt
+from hpcbench.fleet.hunt.plan import ROUND_S, Hunt
 
 NOISES = ("iid", "AR .5", "AR .9", "two modes", "heavy tails")
 SIZES = (0.01, 0.03)
@@ -90,6 +90,7 @@ class Machine:
                        for at, name in enumerate(self.names)}
         self.at = {name: at for at, name in enumerate(self.names)}
         self.state: dict[str, npt.NDArray[np.float64]] = {}
+        self.now_s = 0.0
 
     def job(self, *, stage_s: float = 45.0, only: str = "", partners: tuple[str, ...] = ()) -> Job:
         nodes = tuple(Node(name, tuple(range(at * self.ranks, (at + 1) * self.ranks)),
@@ -101,7 +102,9 @@ class Machine:
         for measure in MEASURED_IN[step.stage]:
             self.state[measure] = noise(self.kind, self.size, self.state.get(measure), self.nodes,
                                         self.rng)
-        return [fact for group in step.groups for fact in self._group(step, group)]
+        self.now_s += ROUND_S
+        return [replace(fact, at_s=self.now_s) for group in step.groups
+                for fact in self._group(step, group)]
 
     def _group(self, step: Round, group: Company) -> Iterator[Fact]:
         nodes = group.nodes

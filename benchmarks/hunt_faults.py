@@ -1,7 +1,11 @@
 """Does a hunt name the bad node, and no other? On virtual hosts, by real processes and real faults.
 
     python benchmarks/hunt_faults.py [--runs 10] [--clean 20] [--faults competing link ...]
-        [--hosts 4] [--stage-seconds 20] [--limit 15] [--rate 1gbit] [--keep FOLDER]
+        [--hosts 4] [--stage-seconds 4] [--limit 5] [--rate 2gbit] [--keep FOLDER]
+        [--log RUNS.jsonl] [--minutes 30]
+
+Faults and clean runs take turns. With --log each run is a line there, and a later call goes on: it
+counts the runs of the same options and of the same version of what judges, others apart.
 
 Each host is a network namespace of this machine with a rank of its own; all share its cores, so
 groups of a round take turns. Started as srun starts tasks, without MPI. One host, another in each
@@ -23,6 +27,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -45,9 +51,9 @@ FAULTS = ("competing", "link", "device", "hang", "dead", "wrong")
 SLOW_LINK = 0.1
 KILLED_AFTER_S = 12.0
 SIGN_IN_S = 30.0
-RIVAL_NICE, SHARES = -10, 16384
-"""A rival gets nine times as much of a core as a rank; all that takes part has 16 times as much as
-another session of this machine: nodes have none of those beside them."""
+RIVAL_NICE, SHARES = -10, 4096
+"""A rival gets nine times as much of a core as a rank; all that takes part has four times as much
+as another session of this machine: nodes have none of those beside them."""
 LONGEST_S = 1800
 
 
@@ -87,6 +93,14 @@ def lead(given: argparse.Namespace) -> int:
     return max(codes)
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes that this one has started."""
+    with contextlib.suppress(OSError):
+        return [int(child) for task in Path(f"/proc/{pid}/task").iterdir()
+                for child in (task / "children").read_text().split()]
+    return []
+
+
 def compete(pid: int) -> None:
     """Take each core whenever a worker of this rank runs; never return.
 
@@ -98,14 +112,13 @@ def compete(pid: int) -> None:
     else:
         while True:
             time.sleep(60)
-    with contextlib.suppress(psutil.Error):
-        while True:
-            if not any(child.children() for child in psutil.Process(pid).children()):
-                time.sleep(0.005)
-                continue
-            until = time.monotonic() + 0.05
-            while time.monotonic() < until:
-                pass
+    while Path(f"/proc/{pid}").exists():
+        if not any(map(children, children(pid))):
+            time.sleep(0.002)
+            continue
+        until = time.monotonic() + 0.05
+        while time.monotonic() < until:
+            pass
     os._exit(0)
 
 
@@ -117,7 +130,7 @@ def take_part(given: argparse.Namespace) -> int:
     from hpcbench.fleet.hunt.limits import HuntLimits
     from hpcbench.texts import Verbosity
 
-    made = {"hang": {"kind": "stop", "iteration": 3}, "wrong": {"kind": "wrong", "iteration": 2}}
+    made = {"hang": {"kind": "stop", "iteration": 2}, "wrong": {"kind": "wrong", "iteration": 1}}
     faults = [Fault(rank=given.bad, **made[given.fault])] if given.fault in made else []
     request = HuntRequest(Path(given.folder), given.stage_seconds, given.limit, SIGN_IN_S,
                           in_turn=True, faults=tuple(faults))
@@ -163,12 +176,9 @@ def one_run(given: argparse.Namespace, fault: str, number: int, folder: Path) ->
          "--stage-seconds", str(given.stage_seconds), "--limit", str(given.limit),
          "--folder", str(folder)],
         cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_S, check=False)
-    found = verdicts(folder)
-    accused = {node: verdict for node, verdict in found.items()
-               if verdict in ("bad", "suspect")}
-    return {"bad": f"vh{bad + 1}" if fault else "", "accused": accused, "all": found,
-            "code": done.returncode, "seconds": time.monotonic() - began,
-            "text": done.stdout + done.stderr}
+    return {"bad": f"vh{bad + 1}" if fault else "", "verdicts": verdicts(folder),
+            "code": done.returncode, "seconds": round(time.monotonic() - began, 1),
+            "load": os.getloadavg()[0], "text": (done.stdout + done.stderr)[-1500:]}
 
 
 def _slower(rate: str) -> str:
@@ -192,31 +202,80 @@ def main() -> int:
         return report(given, home)
 
 
+def version() -> str:
+    """Return a digest of who meets whom, and who is named, in simulated hunts, and of the trials:
+    runs of versions that have the same one count together."""
+    import hunt
+    from hpcbench.fleet.hunt import facts
+
+    found: list[object] = [(ROOT / "hpcbench/fleet/hunt/trials.json").read_text()]
+    name = "node0001"
+    faults = [{}, *({"slow": {name: ((stage,), 0, 0.7)}} for stage in facts.STAGES),
+              *({"faulty": {name: (outcome, facts.STAGES[at:], 0)}} for at, outcome in enumerate(
+                  (facts.MISSING, facts.HANG, facts.WRONG))),
+              {"links": {frozenset((name, "node0002")): 0.5}}]
+    for nodes, noise, fault in itertools.product((3, 4, 8, 17), hunt.NOISES, faults):
+        done, judged = hunt.hunted(hunt.Machine(nodes, noise, 0.03, **fault))
+        found += [(step.purpose, step.groups) for step in done.rounds]
+        found += [(one.node, one.verdict, one.stage, one.measure) for one in judged.verdicts]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:10]
+
+
 def report(given: argparse.Namespace, home: Path) -> int:
-    """Hunt as often as is asked, print what came out, and return the exit code."""
+    """Hunt until there are as many runs as asked, or time is up; return the exit code."""
+    log = Path(given.log) if given.log else home / "runs.jsonl"
+    setting = {"version": version(), "hosts": given.hosts, "stage_seconds": given.stage_seconds,
+               "limit": given.limit, "rate": given.rate}
+    rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    wanted = {**dict.fromkeys(given.faults, given.runs), "": given.clean}
+    deadline = time.monotonic() + 60 * given.minutes
+    while True:
+        done = Counter(row["fault"] for row in rows if row["setting"] == setting)
+        left = [fault for fault, runs in wanted.items() if done[fault] < runs]
+        if not left or time.monotonic() > deadline:
+            break
+        fault = min(left, key=lambda one: done[one] / wanted[one])
+        run = one_run(given, fault, done[fault], home / f"{fault or 'clean'}-{done[fault]}")
+        rows.append({"fault": fault, "setting": setting, **run})
+        with log.open("a") as stream:
+            stream.write(json.dumps(rows[-1]) + "\n")
+        if problem(rows[-1], given.hosts):
+            print(f"  {fault or 'clean'} {done[fault]}: {problem(rows[-1], given.hosts)}\n"
+                  f"{run['text']}", flush=True)
+    return counts(rows, setting, wanted)
+
+
+def problem(row: dict[str, Any], hosts: int) -> str:
+    """Return what a run has got wrong, "" if nothing."""
+    accused = {node for node, verdict in row["verdicts"].items() if verdict in ("bad", "suspect")}
+    bad = {row["bad"]} - {""}
+    return ("no verdicts" if len(row["verdicts"]) != hosts else
+            f"{', '.join(sorted(accused - bad))} accused" if accused - bad else
+            f"{row['bad']} not accused" if bad - accused else "")
+
+
+def counts(
+    rows: list[dict[str, Any]], setting: dict[str, Any], wanted: dict[str, int],
+) -> int:
+    """Print what all runs came to; return 1 if one has missed its goal, or is still to come."""
     missed = 0
-    plan = [*((fault, given.runs) for fault in given.faults), ("", given.clean)]
-    for fault, runs in plan:
-        count: Counter[str] = Counter()
-        seconds = 0.0
-        for number in range(runs):
-            run = one_run(given, fault, number, home / f"{fault or 'clean'}-{number}")
-            seconds += run["seconds"]
-            others = {*run["accused"]} - {run["bad"]}
-            count["bad"] += run["accused"].get(run["bad"]) == "bad"
-            count["suspect"] += run["accused"].get(run["bad"]) == "suspect"
-            count["other"] += bool(others)
-            count["none"] += len(run["all"]) != given.hosts
-            if others or (fault and run["bad"] not in run["accused"]) or not run["all"]:
-                print(f"  {fault or 'clean'} {number}: {run['bad']} is bad, accused are "
-                      f"{run['accused']}, exit code {run['code']}\n{run['text'][-1500:]}")
-        if runs:
-            named = f"bad {count['bad']}, suspect {count['suspect']} of {runs}; " * bool(fault)
-            print(f"{fault or 'clean':10} {named}another accused in {count['other']} of {runs}; "
-                  f"{seconds / runs:.0f} s a hunt", flush=True)
-            missed += count["other"] + count["none"]
-            missed += (runs - count["bad"] - count["suspect"]) if fault else 0
-    print(f"goals: {'met' if not missed else f'missed {missed} times'}")
+    for fault, runs in wanted.items():
+        own = [row for row in rows if row["setting"] == setting and row["fault"] == fault]
+        problems = Counter(problem(row, setting["hosts"]) for row in own)
+        good, seconds = problems.pop("", 0), sorted(row["seconds"] for row in own)
+        missed += len(own) - good + max(0, runs - len(own))
+        if own:
+            what = "named, no other" if fault else "nobody accused"
+            suspect = sum(row["verdicts"].get(row["bad"]) == "suspect" for row in own)
+            print(f"{fault or 'clean':10} {what}: {good} of {len(own)}"
+                  + f" (as suspect {suspect})" * bool(suspect)
+                  + f"; {seconds[0]:.0f} to {seconds[-1]:.0f} s a hunt, median "
+                  f"{seconds[len(seconds) // 2]:.0f}"
+                  + "".join(f"; {why}: {count}" for why, count in problems.items()))
+    if others := [row for row in rows if row["setting"] != setting]:
+        missed_before = sum(bool(problem(row, row["setting"]["hosts"])) for row in others)
+        print(f"other versions or options: {missed_before} of {len(others)} missed")
+    print(f"goals: {'met' if not missed else f'missed, or not tried, {missed} times'}")
     return int(bool(missed))
 
 
@@ -226,9 +285,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--clean", type=int, default=20, help="without")
     parser.add_argument("--faults", nargs="*", choices=FAULTS, default=FAULTS)
     parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--stage-seconds", type=float, default=20.0)
-    parser.add_argument("--limit", type=float, default=15.0, help="seconds until a call hangs")
-    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--stage-seconds", type=float, default=4.0)
+    parser.add_argument("--limit", type=float, default=5.0, help="seconds until a call hangs")
+    parser.add_argument("--rate", default="2gbit")
+    parser.add_argument("--log", help="lines of runs, to which later calls add")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin no run later")
     parser.add_argument("--keep", help="leave the folders of all hunts here")
     for hidden, default in (("--rank", -1), ("--bad", -1), ("--rival-of", 0)):
         parser.add_argument(hidden, type=int, default=default, help=argparse.SUPPRESS)

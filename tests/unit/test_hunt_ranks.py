@@ -249,7 +249,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _task(index: int, size: int, limit_s: float = 0.2) -> RankTask:
-    return RankTask(0, index, size, size, 0, 1, None, None, False, (), limit_s, 1.0)
+    return RankTask(0, index, size, size, 0, 1, None, None, False, (), limit_s, 0.0, 1.0)
 
 
 class _Ranks:
@@ -395,7 +395,7 @@ def test_a_value_is_by_the_slowest_ranks_median_time(tmp_path: Path) -> None:
     assert (of["latency"].value, of["latency"].size_bytes) == (0.002, 8)
     assert of["bandwidth"].value == pytest.approx(2 * of["bandwidth"].size_bytes / 0.002)
     alone = {fact.measure: fact for fact in _facts(crew, ALONE, tmp_path) if fact.node == "n1"}
-    assert alone["gemm"].value == pytest.approx(2 * 1024**3 / 0.002) and alone["gemm"].rank == 1
+    assert alone["gemm"].value == pytest.approx(2 * 512**3 / 0.002) and alone["gemm"].rank == 1
     assert alone["devices"].value == 2 and alone["answers"].value == 1
 
 

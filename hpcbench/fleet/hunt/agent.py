@@ -61,7 +61,8 @@ class RankTask:
     """What a rank does in a trial: the cases, its place in the group, limits in seconds.
 
     ``index``: its number in the group of ``size``. ``gpu``: its GPU among those it sees, or None.
-    ``uuid``: that GPU's; ``rocm``: AMD made it. ``nodes``: how many the group has."""
+    ``uuid``: that GPU's; ``rocm``: AMD made it. ``nodes``: how many the group has. ``open_s``: what
+    the first case may take beside its call, to open the group's connections."""
 
     number: int
     index: int
@@ -74,6 +75,7 @@ class RankTask:
     rocm: bool
     cases: tuple[PlainCase, ...]
     join_s: float
+    open_s: float
     budget_s: float
     faults: tuple[PlainFault, ...] = ()
 
@@ -177,7 +179,7 @@ class Agent:
             results.append(_result("", joined))
         for number, case in enumerate(task.cases if is_well else ()):
             at = 1000 * task.number + number
-            limit_s = case.timeout_s + (task.join_s if number == 0 else 0.0)  # it opens the group
+            limit_s = case.timeout_s + (task.open_s if number == 0 else 0.0)
             worker.progress.begin(at)
             began_ns = time.perf_counter_ns()
             seen = self._request(worker, task, limit_s, CaseRequest(

@@ -166,7 +166,8 @@ class Crew:
         running: dict[int, _Running] = {}
         for tasks in trials:
             one = next(iter(tasks.values()))
-            limit_s = 2 * one.join_s + sum(case.timeout_s for case in one.cases) + GRACE_S
+            limit_s = (2 * one.join_s + one.open_s + GRACE_S
+                       + sum(case.timeout_s for case in one.cases))
             number = self._next()
             running[number] = _Running(tuple(tasks), time.monotonic() + limit_s)
             for rank, task in tasks.items():

@@ -29,13 +29,14 @@ from hpcbench.fleet.hunt.facts import (
 from hpcbench.fleet.hunt.rendezvous import Message
 from hpcbench.fleet.hunt.trials import HuntTest, TrialPlan, seconds_of, trial
 from hpcbench.launch.verdict import RankOutcome, Verdict, judge
+from hpcbench.statistics.stopping import LEAST_PASS_S
 from hpcbench.units import grouped, plural, rank_list
 
 _OUTCOMES: Mapping[str, str] = {
     "ok": MEASURED, "wrong": WRONG, "timeout": HANG, "failed": DIED, "skipped": UNTESTED,
     "not_run": UNTESTED}
 """Status of a case -> outcome of its fact."""
-_LEAST_BUDGET_S, _MOST_BUDGET_S = 0.05, 10.0
+_MOST_BUDGET_S = 10.0
 _A_RANK_S = 0.05
 """Added for each rank of a group to the time in which it has to form."""
 _FACTS_S = 120.0
@@ -231,6 +232,7 @@ class Execution:
     ) -> tuple[TrialPlan, dict[int, RankTask]]:
         """Return what a group of ranks does, and each one's part of it."""
         limit_s = self.settings.limit_s
+        form_s = limit_s + _A_RANK_S * (len(ranks) - 1)
         on_gpu = all(gpus[rank] is not None for rank in ranks) and all(
             self.machines[rank]["has_nccl"] for rank in ranks)
         key = (step.stage, len(ranks), on_gpu)
@@ -245,8 +247,8 @@ class Execution:
             0, index, len(ranks), len(local), local[nodes[rank]].index(rank),
             len(local[nodes[rank]]), gpus[rank], self._uuid(rank, gpus[rank]),
             bool(self.machines[rank].get("rocm")) if rank in self.machines else False, plan.cases,
-            limit_s + _A_RANK_S * len(ranks),
-            min(max(budget_s, _LEAST_BUDGET_S), _MOST_BUDGET_S),
+            form_s, form_s if on_gpu else form_s - limit_s,
+            min(max(budget_s, LEAST_PASS_S), _MOST_BUDGET_S),
             tuple(fault for fault in self.settings.faults if fault.rank == rank))
             for index, rank in enumerate(ranks)}
         return plan, tasks

@@ -38,12 +38,11 @@ from hpcbench.fleet.hunt.rendezvous import (
     own_place,
 )
 from hpcbench.fleet.hunt.trials import kinds_of_tests
-from hpcbench.launch.launcher import StopRequests, announced_local_size, stop_requests
-from hpcbench.launch.template_process import thread_variables, worker_environment
+from hpcbench.launch.launcher import StopRequests, stop_requests
+from hpcbench.launch.template_process import early_template, worker_environment
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec
 from hpcbench.measurement.control import SharedProgress
-from hpcbench.measurement.process import KernelFiles, expected_threads, granted_cores, own_cores
 from hpcbench.records import dataclass
 from hpcbench.texts import masked, say
 
@@ -119,14 +118,13 @@ def _end(signal: str) -> None:
 
 @contextlib.contextmanager
 def _pool(environ: Mapping[str, str]) -> Iterator[WorkerPool]:
-    """Give the pool of this rank's workers, whose template imports torch from now on."""
-    own, every = len(own_cores()), os.cpu_count() or 1
-    threads = expected_threads(own, announced_local_size(environ) or 1, every,
-                               granted_cores(KernelFiles()))
-    env = worker_environment(environ, (), thread_variables(threads))
-    spec = TemplateSpec(env, _READY_S, kinds_of_tests())
-    with WorkerPool(spec, SharedProgress.create(SAMPLES)) as pool:
-        yield pool
+    """Give the pool of this rank's workers. Their template imports torch from now on, once for all
+    ranks of a node that are alike."""
+    with early_template(environ) as early:
+        env = early.env if early else worker_environment(environ, (), {})
+        spec = TemplateSpec(env, _READY_S, kinds_of_tests())
+        with WorkerPool(spec, SharedProgress.create(SAMPLES), early=early) as pool:
+            yield pool
 
 
 def _lead(

@@ -8,12 +8,12 @@ good."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
 
-from hpcbench.analysis.machine import MIN_RANKS
+from hpcbench.analysis.machine import MIN_RANKS, MOST_SHARE
 from hpcbench.errors import ExitCode
 from hpcbench.fleet.hunt.blame import (
     USUAL_PERCENT,
@@ -33,6 +33,7 @@ from hpcbench.fleet.hunt.facts import (
     LESS,
     MEASURED,
     MEASURES,
+    MORE,
     NOT_TESTED,
     PAIRS,
     SUSPECT,
@@ -46,9 +47,12 @@ from hpcbench.fleet.hunt.facts import (
 from hpcbench.fleet.hunt.hostlist import compressed
 from hpcbench.fleet.hunt.limits import HuntLimits, like
 from hpcbench.fleet.hunt.slow import (
+    FEWEST_PASSES,
     LEAST_DROP,
+    LOOKS,
     MOST_TESTED,
     Values,
+    doubtful_columns,
     is_lower,
     passes_needed,
     slow_columns,
@@ -57,7 +61,7 @@ from hpcbench.records import dataclass
 from hpcbench.units import format_seconds, grouped, plural, three_digits
 
 SMALL = 16
-"""Below so many nodes, a block of pairs has a round more: few partners are alike."""
+"""From so many nodes on, a node seldom meets two slow ones in two rounds."""
 FEWEST_OF_LADDER = 3
 """Nodes of the least group of the ladder: pairs were measured before."""
 CONFIRMED = 2
@@ -92,8 +96,9 @@ class HuntJudgement:
 
 
 def block_rounds(nodes: int) -> int:
-    """Return how many rounds of pairs a node is judged by together."""
-    return 3 if nodes < SMALL or nodes % 2 else 2
+    """Return how many rounds of pairs a node is judged by together: one more than slow nodes that
+    it may have met in them; of an odd number, a node sits one round out."""
+    return 2 if nodes % 2 == 0 and (nodes < 2 * MOST_SHARE or nodes >= SMALL) else 3
 
 
 def value_text(value: float, unit: str) -> str:
@@ -117,7 +122,8 @@ def judge(
         ladder_verdicts(job, rounds, ladder), _missed_limits(alone, limits),
         _missed_in_pairs(rounds, pairs, limits), _missed_in_groups(ladder, limits)))
     names = [job.only] if job.only else [node.name for node in job.nodes]
-    untested = _untested(job, of_stage, limits, {one.node for one in found if one.verdict == BAD})
+    untested = _untested(job, of_stage, limits, (
+        {one.node for one in found if one.verdict == BAD}, in_doubt(job, rounds, alone, ALONE)))
     accused = grouped((one.node, one) for one in (*found, *untested))
     verdicts = tuple(min(accused.get(name, [NodeVerdict(name, GOOD)]),
                          key=lambda one: _WORST.index(one.verdict)) for name in names)
@@ -137,9 +143,8 @@ def alone_verdicts(
             ((fact.members[0], fact.outcome), fact) for fact in own
             if fact.outcome in FAULTS).items():
         yield _counted(name, some, f"{outcome}{_evidence(some[0])}")
-    for (measure, _, _), some in grouped(
-            ((fact.measure, fact.size_bytes, fact.ranks), fact) for fact in own
-            if fact.outcome == MEASURED and fact.value is not None).items():
+    for some in _quantities(own):
+        measure = some[0].measure
         good = MEASURES[measure].good
         if good == ZERO:
             yield from _not_zero(some)
@@ -147,6 +152,27 @@ def alone_verdicts(
             yield from _unequal(some, limits.devices if limits and measure == "devices" else None)
         else:
             yield from _slow_alone(job, some)
+
+
+def _quantities(own: Sequence[Fact]) -> Iterable[list[Fact]]:
+    """Return the measured facts of nodes by themselves, those of one quantity together."""
+    return grouped(((fact.measure, fact.size_bytes, fact.ranks), fact) for fact in own
+                   if fact.outcome == MEASURED and fact.value is not None).values()
+
+
+def in_doubt(
+    job: Job, rounds: Sequence[Round], facts: Sequence[Fact], stage: str,
+) -> frozenset[str]:
+    """Return the nodes of which this stage does not show, so far, that their speed is usual."""
+    doubtful: set[str] = set()
+    for some in _quantities([one for one in facts if one.stage == stage and len(one.members) == 1]):
+        if MEASURES[some[0].measure].good in (MORE, LESS):
+            columns, rates = _own_rates(some)
+            doubtful.update(columns[at][0] for at in doubtful_columns(rates))
+    if stage == PAIRS:
+        for names, best, _, _ in _best_in_pairs(meetings_of(rounds, facts, PAIRS)):
+            doubtful.update(names[at] for at in doubtful_columns(best))
+    return frozenset(doubtful & {job.only} if job.only else doubtful)
 
 
 def _counted(name: str, facts: Sequence[Fact], reason: str, expected: float | None = None,
@@ -193,11 +219,17 @@ def _unequal(facts: Sequence[Fact], expected: float | None) -> Iterator[NodeVerd
                        f"{three_digits(expected)}{_evidence(some[0])}", expected)
 
 
-def _slow_alone(job: Job, facts: Sequence[Fact]) -> Iterator[NodeVerdict]:
+def _own_rates(facts: Sequence[Fact]) -> tuple[list[tuple[str, int | None]], Values]:
+    """Return (node, rank) of each column and the rates (round, column) of one quantity."""
     columns = list(dict.fromkeys((fact.members[0], fact.rank) for fact in facts))
     numbers = list(dict.fromkeys(fact.round for fact in facts))
-    rates = _table(columns, numbers, ((fact.round, (fact.members[0], fact.rank), rate)
-                                      for fact in facts if (rate := rate_of(fact)) is not None))
+    return columns, _table(columns, numbers, (
+        (fact.round, (fact.members[0], fact.rank), rate)
+        for fact in facts if (rate := rate_of(fact)) is not None))
+
+
+def _slow_alone(job: Job, facts: Sequence[Fact]) -> Iterator[NodeVerdict]:
+    columns, rates = _own_rates(facts)
     fact = facts[0]
     if job.only:
         own = [at for at, (name, _) in enumerate(columns) if name == job.only]
@@ -219,7 +251,8 @@ def _only(
     job: Job, fact: Fact, own: Values, controls: Values,
 ) -> Iterator[NodeVerdict]:
     kept = ~np.isnan(own) & ~np.isnan(controls).any(axis=1)
-    if kept.any() and is_lower(own[kept].tolist(), controls[kept].tolist(), MOST_TESTED):
+    if kept.any() and is_lower(
+            own[kept].tolist(), controls[kept].tolist(), MOST_TESTED / LOOKS):
         rates = np.column_stack([own, controls])[kept]
         yield _slow(job.only, fact, rates, 0, fact.measure, (len(rates), len(rates)))
 
@@ -288,10 +321,16 @@ def best_of_blocks(
     return best
 
 
-def _slow_in_pairs(job: Job, meetings: Sequence[Meeting]) -> Iterator[NodeVerdict]:
+def _best_in_pairs(meetings: Sequence[Meeting]) -> Iterator[
+        tuple[list[str], Values, list[Meeting], tuple[str, int]]]:
+    """Yield of each quantity the nodes, their best rates (block, node) and the meetings."""
     for key, some in _sweeps(meetings).items():
         names = list(dict.fromkeys(name for meeting in some for name in meeting.nodes))
-        best = best_of_blocks(some, key, names, block_rounds(len(names)))
+        yield names, best_of_blocks(some, key, names, block_rounds(len(names))), some, key
+
+
+def _slow_in_pairs(job: Job, meetings: Sequence[Meeting]) -> Iterator[NodeVerdict]:
+    for names, best, some, key in _best_in_pairs(meetings):
         fact = _fact_of(some[0], key)
         if job.only in names and len(names) == 1 + len(job.partners):
             theirs = [meeting for meeting in some if job.only not in meeting.nodes]
@@ -507,9 +546,11 @@ def _missed_in_groups(facts: Sequence[Fact], limits: HuntLimits) -> Iterator[Nod
 
 
 def _untested(
-    job: Job, of_stage: Mapping[str, Sequence[Fact]], limits: HuntLimits, bad: Collection[str],
+    job: Job, of_stage: Mapping[str, Sequence[Fact]], limits: HuntLimits,
+    bad_and_doubtful: tuple[Collection[str], Collection[str]],
 ) -> Iterator[NodeVerdict]:
     """Yield the nodes of which too little was measured, or compared, to be good."""
+    bad, doubtful = bad_and_doubtful
     chosen = (job.only, *job.partners) if job.only else [node.name for node in job.nodes]
     measured = {stage: _times_measured(some) for stage, some in of_stage.items()}
     n = len(chosen)
@@ -517,16 +558,18 @@ def _untested(
     has_peers = paired >= MIN_RANKS or bool(job.only and len(job.partners) == CONFIRMED)
     columns = n if not job.only else 1 + len(job.partners)
     passes = CONFIRMED if not has_peers else passes_needed(
-        columns, MOST_TESTED if job.only else None)
+        columns, MOST_TESTED / LOOKS if job.only else None)
     compared = {name for facts in of_stage.values() for fact in facts
                 if limits.has_speeds and limits.expected(fact) for name in fact.members}
     pair_rounds = min(n - 1, CONFIRMED)
     for name in chosen:
         times = {stage: measured.get(stage, {}).get(name, 0) for stage in (ALONE, PAIRS, LADDER)}
         why = ""
-        if times[ALONE] < (CONFIRMED if name in compared else passes):
+        needed = (CONFIRMED if name in compared else passes if name in doubtful else
+                  min(passes, FEWEST_PASSES))
+        if times[ALONE] < needed:
             why = (f"measured alone in {plural(times[ALONE], 'round')}, which is too few: "
-                   f"{passes} are needed")
+                   f"{needed} are needed")
         elif n > 1 and times[PAIRS] < pair_rounds:
             why = f"measured in {plural(times[PAIRS], 'round')} of pairs, which is too few"
         elif n - len({*bad} & {*chosen}) >= FEWEST_OF_LADDER and not times[LADDER]:

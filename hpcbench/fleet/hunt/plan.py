@@ -1,11 +1,12 @@
 """Who meets in a hunt: rounds of each stage, and who meets next given the facts so far.
 
-**Alone**, every rank is measured in as many rounds as the test of `slow` needs. **Pairs** meet in
-rounds of disjoint pairs (circle method). The bandwidth of a pair is that of its slower node, so a
-node is judged by the best of a block of rounds with different partners; there are as many blocks as
-the test needs, more where there is time. **The ladder** has groups of ranks of one node, then of 4,
-8, 16, ... nodes, drawn anew in each round, and of all. A group that shows a fault is taken apart:
-half of its candidates meet nodes that were cleared, so that the group keeps its size."""
+**Alone**, every rank is measured in as many rounds as the test of `slow` needs, in few where nobody
+is in doubt. **Pairs** meet in rounds of disjoint pairs (circle method). The bandwidth of a pair is
+that of its slower node, so a node is judged by the best of a block of rounds with different
+partners; blocks are as many as rounds alone, more where there is time. **The ladder** has groups of
+ranks of one node, then of 4, 8, 16, ... nodes, drawn anew in each round, and of all. A group that
+shows a fault is taken apart: half of its candidates meet nodes that were cleared, so that the group
+keeps its size."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from functools import partial
+from itertools import count, islice
 
 from hpcbench.analysis.machine import MIN_RANKS
 from hpcbench.fleet.hunt.blame import (
@@ -45,15 +48,16 @@ from hpcbench.fleet.hunt.judge import (
     MOST_CONFIRMED,
     alone_verdicts,
     block_rounds,
+    in_doubt,
     low_links,
     pair_verdicts,
     slow_in_groups,
 )
-from hpcbench.fleet.hunt.slow import FEWEST_PASSES, MOST_TESTED, passes_needed
+from hpcbench.fleet.hunt.slow import FEWEST_PASSES, LOOKS, MOST_TESTED, passes_needed
 
 Steps = Generator[Round, None, None]
 ROUND_S = 3.0
-"""A round of pairs takes so long, or less where the stage is shorter."""
+"""A round of pairs is to take so long, or less where the stage is shorter."""
 DISTURBED = 1
 """In so many of its measurements a slow node may not be the slowest."""
 MOST_CONTROLS = 7
@@ -85,7 +89,7 @@ def facing(players: int, number: int) -> list[tuple[int, int]]:
 def passes_of(job: Job, nodes: int) -> int:
     """Return how many times each of so many nodes is measured for the test of `slow`."""
     if job.only and nodes > 1:
-        return passes_needed(nodes, MOST_TESTED, DISTURBED)
+        return passes_needed(nodes, MOST_TESTED / LOOKS, DISTURBED)
     return passes_needed(nodes, disturbed=DISTURBED) if nodes >= MIN_RANKS else FEWEST_PASSES
 
 
@@ -99,6 +103,8 @@ class Hunt:
         self.rounds: list[Round] = []
         self.facts: list[Fact] = []
         self._execute = execute
+        self._now_s = 0.0
+        self._bad: set[str] = set()
         self._begin()
         self._random = random.Random(len(job.nodes))  # noqa: S311  (no secret)
         chosen = (job.only, *job.partners) if job.only else tuple(one.name for one in job.nodes)
@@ -129,38 +135,70 @@ class Hunt:
     def _begin(self) -> None:
         """Begin a stage, or the part of one that groups several nodes."""
         self._began, self._met = len(self.facts), list[Meeting]()
+        self._began_s, self._beside_s = self._now_s, 0.0
 
-    def _do(self, stage: str, purpose: str, groups: Sequence[Company], budget_s: float) -> Steps:
+    def _do(self, stage: str, purpose: str, groups: Sequence[Company], round_s: float) -> Steps:
+        """Carry out a round that is to take ``round_s``, with what the one before took beside its
+        measurements."""
         if groups:
-            step = Round(len(self.rounds), stage, purpose, tuple(groups), budget_s)
-            facts = tuple(self._execute(step))
+            step = Round(len(self.rounds), stage, purpose, tuple(groups),
+                         max(0.0, round_s - self._beside_s))
+            facts, began_s = tuple(self._execute(step)), self._now_s
             self.rounds.append(step)
             self.facts += facts
+            self._now_s = max((fact.at_s for fact in facts), default=began_s)
+            self._beside_s = max(0.0, self._now_s - began_s - step.budget_s)
             self._met += meetings_of([step], facts, stage)
             yield step
 
+    def _is_clear(self, stage: str) -> bool:
+        """Return whether a stage needs no further passes: nobody is in doubt who is not bad."""
+        doubtful = in_doubt(self.job, self.rounds, self._recent, stage)
+        if not doubtful <= self._bad:
+            seen = (pair_verdicts(self.job, self.rounds, self._recent) if stage == PAIRS else
+                    alone_verdicts(self.job, self.rounds, self._recent, stage=stage))
+            self._bad |= {one.node for one in seen if one.verdict == BAD}
+        return doubtful <= self._bad
+
+    def _passes(self, stage: str, once: Callable[[], Steps]) -> Steps:
+        """Carry out ``once``, a pass over all nodes, as often as the test needs."""
+        for done in range(passes_of(self.job, len(self._names))):
+            if done >= FEWEST_PASSES and self._is_clear(stage):
+                return
+            yield from once()
+
     def _alone(self) -> Steps:
         passes, faults = passes_of(self.job, len(self._names)), Counter[str]()
-        for _ in range(passes):
+
+        def once() -> Steps:
             seen = len(self.facts)
             yield from self._do(ALONE, SWEEP, [
                 Company((name,), 1) for name in self._names if faults[name] < FAULTS_TO_LEAVE],
                 self.job.stage_s / passes)
             faults.update({fact.node for fact in self.facts[seen:] if fact.outcome in FAULTS})
 
+        yield from self._passes(ALONE, once)
+
     # ---- pairs
 
     def _pairs(self) -> Steps:
         names, n = self._names, len(self._names)
         block = block_rounds(n)
-        in_time = int(self.job.stage_s / ROUND_S / block)
-        blocks = max(passes_of(self.job, n), min(in_time, (n - 1) // block))
-        budget_s = self.job.stage_s / (blocks * block)
-        for number in range(blocks * block):
-            gone = self._often_at_fault()
-            pairs = [(names[a], names[b]) for a, b in facing(n, number)]
-            yield from self._do(PAIRS, SWEEP, [
-                Company(pair) for pair in pairs if not gone & {*pair}], budget_s)
+        budget_s = min(ROUND_S, self.job.stage_s / (passes_of(self.job, n) * block))
+
+        numbers = count()
+
+        def once() -> Steps:
+            for number in islice(numbers, block):
+                gone = self._often_at_fault()
+                pairs = [(names[a], names[b]) for a, b in facing(n, number)]
+                yield from self._do(PAIRS, SWEEP, [
+                    Company(pair) for pair in pairs if not gone & {*pair}], budget_s)
+
+        yield from self._passes(PAIRS, once)
+        while sum(step.stage == PAIRS for step in self.rounds) < n - block and (
+                self._now_s - self._began_s < self.job.stage_s):
+            yield from once()  # with partners that are left
         yield from self._explain_pairs(budget_s)
         for link in low_links(self.job, self.rounds, self._recent)[:MOST_CONFIRMED]:
             yield from self._confirm_link(link, budget_s)
@@ -220,10 +258,8 @@ class Hunt:
         passes = passes_of(self.job, n)
         budget_s = self.job.stage_s / max(1, passes * len(within) + RUNG_ROUNDS * len(across))
         for size in within:
-            for _ in range(passes):
-                yield from self._do(LADDER, SWEEP, [
-                    Company((name,), size) for name in self._names if ranks[name] >= size],
-                    budget_s)
+            groups = [Company((name,), size) for name in self._names if ranks[name] >= size]
+            yield from self._passes(LADDER, partial(self._do, LADDER, SWEEP, groups, budget_s))
         self._begin()
         for size in across:
             yield from self._rung(size, budget_s)

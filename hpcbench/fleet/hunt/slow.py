@@ -35,7 +35,12 @@ AWAY = 4.0
 lowest tenth from it."""
 LOW_PERCENT = 10
 FEWEST_PASSES = 4
-"""From so many on one of them may be disturbed."""
+"""From so many on one of them may be disturbed, and a stage may end without anybody in doubt."""
+DOUBT = LEAST_DROP / 2
+"""A column that has lost a greater share by the passes so far is in doubt: more are needed."""
+LOOKS = 2
+"""A stage ends as soon as all in doubt are slow: in each pass so far, or in all but one of more.
+Either may be by chance, and their chances add up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ def step_chance(columns: int, step: int) -> float:
     """Return the chance of a false alarm that one column has in one step."""
     steps = columns // MOST_SHARE
     share = 1 if steps < 2 else 2 if step == 0 else 2 * (steps - 1)
-    return MOST_TESTED / share / (columns - step)
+    return MOST_TESTED / LOOKS / share / (columns - step)
 
 
 def passes_needed(columns: int, chance: float | None = None, disturbed: int = 0) -> int:
@@ -69,19 +74,36 @@ def passes_needed(columns: int, chance: float | None = None, disturbed: int = 0)
     return n
 
 
+def _logs(rates: Values) -> tuple[npt.NDArray[np.int64], Values]:
+    """Return the columns that are measured in half of the passes or more, and the logarithms of
+    their rates to the median of each pass that measured more than half of them; 0 for NaN."""
+    with np.errstate(invalid="ignore"):
+        logs = np.log(rates)
+    kept = np.flatnonzero((~np.isnan(logs)).sum(axis=0) * 2 >= len(logs))
+    logs = logs[(~np.isnan(logs[:, kept])).sum(axis=1) * 2 > kept.size][:, kept]
+    if kept.size and len(logs):
+        logs = logs - np.nanmedian(logs, axis=1, keepdims=True)
+    return kept, np.where(np.isnan(logs), 0.0, logs)
+
+
+def doubtful_columns(rates: Values) -> list[int]:
+    """Return the columns of rates (pass, column) of which it is not clear that they are usual."""
+    kept, logs = _logs(rates)
+    if not kept.size or not len(logs):
+        return list(range(rates.shape[1]))
+    effects = np.median(logs, axis=0)
+    clear = kept[effects >= np.median(effects) + math.log(1 - DOUBT)]
+    return sorted({*range(rates.shape[1])} - {*clear.tolist()})
+
+
 def slow_columns(rates: Values) -> list[SlowColumn]:
     """Return the slow columns of rates (pass, column), the slowest first.
 
     A rate is positive; NaN was not measured, and counts as usual. A column that is measured in
     less than half of the passes is left out."""
-    with np.errstate(invalid="ignore"):
-        logs = np.log(rates)
-    kept = np.flatnonzero((~np.isnan(logs)).sum(axis=0) * 2 >= len(logs))
-    logs = logs[(~np.isnan(logs[:, kept])).sum(axis=1) * 2 > kept.size][:, kept]
+    kept, logs = _logs(rates)
     if kept.size < MIN_RANKS or not len(logs):
         return []
-    logs = logs - np.nanmedian(logs, axis=1, keepdims=True)
-    logs = np.where(np.isnan(logs), 0.0, logs)
     effects = np.median(logs, axis=0)
     order = np.argsort(effects, kind="stable")
     n_slow, steps = 0, kept.size // MOST_SHARE

@@ -23,7 +23,7 @@ from hpcbench.records import dataclass
 
 PRECISION = 0.01
 """The samples of a case suffice where their median is known so well, before its time is up."""
-_MOST_SAMPLES, _LEAST_SAMPLES = 100, 5
+_MOST_SAMPLES, _LEAST_SAMPLES = 100, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def trial(stage: str, ranks: int, *, on_gpu: bool, folder: str, limit_s: float) 
     where = {"backend": "nccl" if on_gpu else "gloo", "device": device}
     config = check_config({
         "name": "hunt", "output": {"folder": folder}, "launch": {"timeout_s": limit_s},
-        "measure": {"mode": "barrier_start", "warmup": 2, "min_iterations": _LEAST_SAMPLES,
+        "measure": {"mode": "barrier_start", "warmup": 1, "min_iterations": _LEAST_SAMPLES,
                     "max_iterations": _MOST_SAMPLES, "precision": PRECISION, "passes": 1,
                     "order": "planned", "canary": False},
         "benchmarks": [{"name": test.name, **where, **test.block} for test in tests],
