@@ -198,7 +198,7 @@ def test_one_node_without_partners_is_not_judged() -> None:
 
 def test_clean_machines_with_noise_accuse_nobody() -> None:
     for kind in simulated.NOISES:
-        assert simulated.false_alarms(8, kind, 0.02, 2) == 0
+        assert simulated.false_alarms(8, kind, 0.02, range(2)) == 0
 
 
 def test_a_large_hunt_is_cheap(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,8 @@ SLOW = "slow"
 """What a meeting shows whose rate is less than that of its like by `LEAST_DROP`."""
 USUAL_PERCENT = 75
 """The usual rate of groups of a size: half of them may have a slow node."""
+CONFIRMED = 2
+"""An accusation takes so many independent measurements."""
 _GONE = (DIED, NO_ANSWER)
 """Outcomes whose process is evidence enough, whoever was in company."""
 
@@ -178,3 +180,20 @@ def faulty_nodes(
 
 def _because(fact: Fact) -> str:
     return f"; {fact.evidence}" if fact.evidence else ""
+
+
+def counted(name: str, facts: Sequence[Fact], reason: str, expected: float | None = None,
+            ) -> NodeVerdict:
+    """Return the verdict on a node that facts of as many rounds as `CONFIRMED` accuse, or fewer."""
+    numbers = tuple(dict.fromkeys(fact.round for fact in facts))
+    is_bad = len(numbers) >= CONFIRMED
+    fact = facts[0]
+    return NodeVerdict(
+        name, BAD if is_bad else SUSPECT, f"{fact.stage}: {reason}, in "
+        f"{plural(len(numbers), 'round')}" + ("" if is_bad else ", not confirmed by a second"),
+        fact.stage, fact.measure, fact.value, expected, numbers)
+
+
+def told(fact: Fact) -> str:
+    """Return what shows a fact, in brackets."""
+    return f" ({fact.evidence})" if fact.evidence else ""

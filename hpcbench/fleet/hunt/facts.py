@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.records import dataclass
+from hpcbench.units import format_seconds, three_digits
 
 ALONE, PAIRS, LADDER = "alone", "pairs", "ladder"
 STAGES = (ALONE, PAIRS, LADDER)
@@ -74,6 +75,21 @@ MEASURES: Mapping[str, Quantity] = MappingProxyType({
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")},
 })
 """Measure -> what it is. A fact names one of these; execution takes those that it can."""
+
+
+_SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
+    "B/s": ((1e9, "GB/s"), (1e6, "MB/s")), "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")),
+    "Hz": ((1e9, "GHz"), (1e6, "MHz"))}
+
+
+def value_text(value: float, unit: str) -> str:
+    """Return ``1.23 GB/s``: three digits and the unit that fits."""
+    if unit == "s":
+        return format_seconds(value)
+    for scale, name in _SCALES.get(unit, ()):
+        if value >= scale:
+            return f"{three_digits(value / scale)} {name}"
+    return f"{three_digits(value)} {unit}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

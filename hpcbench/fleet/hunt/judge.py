@@ -16,11 +16,14 @@ import numpy as np
 from hpcbench.analysis.machine import MIN_RANKS, MOST_SHARE
 from hpcbench.errors import ExitCode
 from hpcbench.fleet.hunt.blame import (
+    CONFIRMED,
     USUAL_PERCENT,
     Meeting,
+    counted,
     faulty_nodes,
     meetings_of,
     rate_of,
+    told,
 )
 from hpcbench.fleet.hunt.facts import (
     ALONE,
@@ -43,9 +46,10 @@ from hpcbench.fleet.hunt.facts import (
     Job,
     NodeVerdict,
     Round,
+    value_text,
 )
 from hpcbench.fleet.hunt.hostlist import compressed
-from hpcbench.fleet.hunt.limits import HuntLimits, like
+from hpcbench.fleet.hunt.limits import HuntLimits, like, missed_verdicts
 from hpcbench.fleet.hunt.slow import (
     FEWEST_PASSES,
     LEAST_DROP,
@@ -58,25 +62,16 @@ from hpcbench.fleet.hunt.slow import (
     slow_columns,
 )
 from hpcbench.records import dataclass
-from hpcbench.units import format_seconds, grouped, plural, three_digits
+from hpcbench.units import grouped, plural, three_digits
 
 SMALL = 16
 """From so many nodes on, a node seldom meets two slow ones in two rounds."""
 FEWEST_OF_LADDER = 3
 """Nodes of the least group of the ladder: pairs were measured before."""
-CONFIRMED = 2
-"""An accusation takes so many independent measurements."""
-NEARLY_ALL = 0.75
-"""Share of its measurements in which a node has to miss a limit."""
 MOST_CONFIRMED = 4
 """Links, and nodes of a rung of the ladder, that are confirmed to be slow: the slowest ones."""
 CONFIRM_CHANCE = MOST_TESTED / MOST_CONFIRMED
 _WORST = (BAD, SUSPECT, NOT_TESTED, GOOD)
-_SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
-    "B/s": ((1e9, "GB/s"), (1e6, "MB/s")), "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")),
-    "Hz": ((1e9, "GHz"), (1e6, "MHz"))}
-
-
 @dataclass(frozen=True, slots=True)
 class HuntJudgement:
     """The verdict on each node, in the order of the job, and what could not be judged."""
@@ -101,16 +96,6 @@ def block_rounds(nodes: int) -> int:
     return 2 if nodes % 2 == 0 and (nodes < 2 * MOST_SHARE or nodes >= SMALL) else 3
 
 
-def value_text(value: float, unit: str) -> str:
-    """Return ``1.23 GB/s``: three digits and the unit that fits."""
-    if unit == "s":
-        return format_seconds(value)
-    for scale, name in _SCALES.get(unit, ()):
-        if value >= scale:
-            return f"{three_digits(value / scale)} {name}"
-    return f"{three_digits(value)} {unit}".rstrip()
-
-
 def judge(
     job: Job, rounds: Sequence[Round], facts: Sequence[Fact], limits: HuntLimits,
 ) -> HuntJudgement:
@@ -119,8 +104,7 @@ def judge(
     alone, pairs, ladder = (of_stage.get(stage, []) for stage in (ALONE, PAIRS, LADDER))
     found = list(chain(
         alone_verdicts(job, rounds, alone, limits), pair_verdicts(job, rounds, pairs),
-        ladder_verdicts(job, rounds, ladder), _missed_limits(alone, limits),
-        _missed_in_pairs(rounds, pairs, limits), _missed_in_groups(ladder, limits)))
+        ladder_verdicts(job, rounds, ladder), missed_verdicts(rounds, facts, limits)))
     names = [job.only] if job.only else [node.name for node in job.nodes]
     untested = _untested(job, of_stage, limits, (
         {one.node for one in found if one.verdict == BAD}, in_doubt(job, rounds, alone, ALONE)))
@@ -142,7 +126,7 @@ def alone_verdicts(
     for (name, outcome), some in grouped(
             ((fact.members[0], fact.outcome), fact) for fact in own
             if fact.outcome in FAULTS).items():
-        yield _counted(name, some, f"{outcome}{_evidence(some[0])}")
+        yield counted(name, some, f"{outcome}{told(some[0])}")
     for some in _quantities(own):
         measure = some[0].measure
         good = MEASURES[measure].good
@@ -175,26 +159,10 @@ def in_doubt(
     return frozenset(doubtful & {job.only} if job.only else doubtful)
 
 
-def _counted(name: str, facts: Sequence[Fact], reason: str, expected: float | None = None,
-             ) -> NodeVerdict:
-    """Return the verdict on a node that facts of as many rounds as `CONFIRMED` accuse, or fewer."""
-    numbers = tuple(dict.fromkeys(fact.round for fact in facts))
-    is_bad = len(numbers) >= CONFIRMED
-    fact = facts[0]
-    return NodeVerdict(
-        name, BAD if is_bad else SUSPECT, f"{fact.stage}: {reason}, in "
-        f"{plural(len(numbers), 'round')}" + ("" if is_bad else ", not confirmed by a second"),
-        fact.stage, fact.measure, fact.value, expected, numbers)
-
-
-def _evidence(fact: Fact) -> str:
-    return f" ({fact.evidence})" if fact.evidence else ""
-
-
 def _not_zero(facts: Sequence[Fact]) -> Iterator[NodeVerdict]:
     for name, some in grouped((fact.members[0], fact) for fact in facts if fact.value).items():
-        yield _counted(name, some, f"{some[0].measure} is {three_digits(some[0].value or 0)}, not "
-                       f"0{_evidence(some[0])}", 0.0)
+        yield counted(name, some, f"{some[0].measure} is {three_digits(some[0].value or 0)}, not "
+                       f"0{told(some[0])}", 0.0)
 
 
 def _unequal(facts: Sequence[Fact], expected: float | None) -> Iterator[NodeVerdict]:
@@ -215,8 +183,8 @@ def _unequal(facts: Sequence[Fact], expected: float | None) -> Iterator[NodeVerd
         return
     for name, some in grouped((fact.members[0], fact) for fact in facts
                               if fact.value != expected).items():
-        yield _counted(name, some, f"{some[0].measure}: {three_digits(some[0].value or 0)}, not "
-                       f"{three_digits(expected)}{_evidence(some[0])}", expected)
+        yield counted(name, some, f"{some[0].measure}: {three_digits(some[0].value or 0)}, not "
+                       f"{three_digits(expected)}{told(some[0])}", expected)
 
 
 def _own_rates(facts: Sequence[Fact]) -> tuple[list[tuple[str, int | None]], Values]:
@@ -471,75 +439,6 @@ def _beside_node(
                      for one in some if not any(nodes[0] in other.nodes for other in one[1]))
     return {name: some for (name, _), some in beside.items()
             if len(some) > 1 and any(controls for _, controls in some)}
-
-
-# ---- limits
-
-
-def _missed(facts: Sequence[Fact], limits: HuntLimits) -> Iterator[tuple[Fact, float, str, bool]]:
-    """Yield facts with the value that they should have, where it is from, whether they miss it."""
-    if not limits.has_speeds:
-        return
-    for fact in facts:
-        known = limits.expected(fact)
-        if known and not (fact.node and len(fact.members) > 1) and fact.outcome == MEASURED and (
-                fact.value is not None):
-            is_less = MEASURES[fact.measure].good == LESS
-            yield fact, *known, (fact.value > known[0] if is_less else fact.value < known[0])
-
-
-def _missed_limits(facts: Sequence[Fact], limits: HuntLimits) -> Iterator[NodeVerdict]:
-    """Yield the nodes that miss a limit in nearly all of their own measurements."""
-    for (name, *_), some in grouped(
-            ((fact.members[0], like(fact), fact.rank), (fact, least, source, low))
-            for fact, least, source, low in _missed(facts, limits)).items():
-        low = [one for one in some if one[3]]
-        if len(low) >= NEARLY_ALL * len(some):
-            fact, least, source, _ = low[0]
-            yield _counted(name, [one[0] for one in low], _below(fact, least, source), least)
-
-
-def _below(fact: Fact, least: float, source: str) -> str:
-    return (f"{fact.measure} {value_text(fact.value or 0, fact.unit)} misses the {source}, "
-            f"{value_text(least, fact.unit)}")
-
-
-def _missed_in_pairs(
-    rounds: Sequence[Round], facts: Sequence[Fact], limits: HuntLimits,
-) -> Iterator[NodeVerdict]:
-    """Yield the nodes of which nearly all pairs miss a limit; bad where no other node does."""
-    sweeps = {step.number for step in rounds if step.purpose == SWEEP}
-    for _, some in grouped((like(fact), (fact, least, source, low)) for fact, least, source, low
-                           in _missed(facts, limits) if fact.round in sweeps).items():
-        of_node = grouped((name, one) for one in some for name in one[0].members)
-        low = {name: [one for one in met if one[3]] for name, met in of_node.items()}
-        wholly = [name for name, met in of_node.items() if len(low[name]) >= NEARLY_ALL * len(met)]
-        for name in wholly:
-            fact, least, source, _ = low[name][0]
-            with_whom = {other for one in low[name] for other in one[0].members} - {name}
-            is_own = bool(with_whom - {*wholly}) or len(with_whom) > 1
-            found = _counted(name, [one[0] for one in low[name]], _below(fact, least, source),
-                             least)
-            yield found if is_own else NodeVerdict(
-                name, SUSPECT, f"{found.reason}, with {compressed(sorted(with_whom))} only",
-                PAIRS, fact.measure, fact.value, least, found.rounds)
-
-
-def _missed_in_groups(facts: Sequence[Fact], limits: HuntLimits) -> Iterator[NodeVerdict]:
-    """Yield the nodes of one group that misses a limit: it alone, or suspect with the others."""
-    for nodes, some in grouped((fact.members, (fact, least, source, low)) for fact, least, source,
-                               low in _missed(facts, limits)).items():
-        for _, alike in grouped((like(one[0]), one) for one in some).items():
-            low = [one for one in alike if one[3]]
-            if len(low) >= max(CONFIRMED, NEARLY_ALL * len(alike)):
-                fact, least, source, _ = low[0]
-                found = _counted(nodes[0], [one[0] for one in low], _below(fact, least, source),
-                                 least)
-                for name in nodes:
-                    yield NodeVerdict(
-                        name, BAD if len(nodes) == 1 else SUSPECT, found.reason if len(nodes) == 1
-                        else f"{found.reason}, in the group {compressed(nodes)}",
-                        LADDER, fact.measure, fact.value, least, found.rounds)
 
 
 # ---- what is not known

@@ -23,8 +23,9 @@ from hpcbench.fleet.hunt.facts import (
     Job,
     NodeVerdict,
     Round,
+    value_text,
 )
-from hpcbench.fleet.hunt.judge import HuntJudgement, value_text
+from hpcbench.fleet.hunt.judge import HuntJudgement
 from hpcbench.report.document import Card, Cards, Item, ReportDocument, ReportSection
 from hpcbench.texts import as_field
 from hpcbench.units import format_bytes, grouped, plural
