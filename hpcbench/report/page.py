@@ -5,13 +5,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from importlib.util import cache_from_source
 from itertools import count
+from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import (
+    Environment,
+    FileSystemBytecodeCache,
+    FunctionLoader,
+    StrictUndefined,
+    Template,
+)
 from markupsafe import Markup
 
 from hpcbench.answers.winners import FASTEST
@@ -40,6 +50,7 @@ _MOST_CHOICES = 12
 _FEWEST = 4
 """Lines with fewer points than this in all need no zoom."""
 _ASSETS = files("hpcbench.report") / "assets"
+_COMPILED = Path(cache_from_source(__file__)).parent
 _SCRIPTS = ("sortable.min.js", "sortable.a11y.min.js", "uPlot.iife.min.js", "page.js")
 _STYLES = ("uPlot.min.css", "page.css")
 _LICENCES = ("LICENSE.sortable-tablesort", "LICENSE.uPlot")
@@ -72,13 +83,17 @@ def html_text(
 
 @cache
 def _template() -> Template:
-    """Return the page's template, which takes as long to compile as a page without charts."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-                              lstrip_blocks=True, finalize=_shown)
+    """Return the page's template, which takes as long to compile as a page without charts: it is
+    kept where Python keeps this module."""
+    is_kept = not sys.dont_write_bytecode and os.access(_COMPILED, os.W_OK)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=_shown, loader=FunctionLoader(_asset),
+        bytecode_cache=FileSystemBytecodeCache(str(_COMPILED)) if is_kept else None)
     environment.tests |= {
         "table": lambda item: isinstance(item, Table), "line": lambda item: isinstance(item, Line),
         "cards": lambda item: isinstance(item, Cards)}
-    return environment.from_string(_asset("page.html.j2"))
+    return environment.get_template("page.html.j2")
 
 
 def _shown(value: Any) -> Any:

@@ -40,7 +40,7 @@ from hpcbench.reduce.results import (
     Usage,
     fold_text,
 )
-from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.results_file import FILE_NAME, open_again
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.charts import charts_of
 from hpcbench.report.document import NOT_DRAWN, Drawn
@@ -124,7 +124,7 @@ def write_reports(
     output = results.plan.config.get("output", {})
     target = folder / f"{NAME}{FORMATS['html']}"
     drawn = NOT_DRAWN
-    with open_results(folder) as file:
+    with open_again(folder / FILE_NAME, results) as file:
         if output.get("plots", True):
             with _optional("plots", folder, complain):
                 drawn = Drawn(charts_of(results, file, advice))

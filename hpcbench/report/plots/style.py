@@ -222,7 +222,7 @@ def our_look(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     A matplotlibrc with ``text.usetex`` needs LaTeX, and one with ``savefig.bbox`` changes the size
     of a figure. A $ begins no formula. ``more`` are other settings."""
     settings: dict[Any, Any] = {**_DEFAULTS, "text.parse_math": False, **(more or {})}
-    before = dict.copy(rcParams)
+    before = dict(dict.items(rcParams))  # to ask for the backend by its name imports pyplot
     dict.update(rcParams, settings)  # as they are: to check 300 takes longer than a legend
     try:
         yield
