@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from hpcbench.statistics.change_points import steps  # noqa: E402
+from hpcbench.fleet.history.change_points import steps  # noqa: E402
 from hpcbench.statistics.order import Values  # noqa: E402
 from nights import plan_of_nights, write_night  # noqa: E402
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcbench.statistics.change_points import drift, level_change, steps, unexplained
+from hpcbench.fleet.history.change_points import drift, level_change, steps, unexplained
 from hpcbench.statistics.order import Values
 
 

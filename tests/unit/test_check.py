@@ -32,7 +32,6 @@ from hpcbench.answers.compare_inputs import Side
 from hpcbench.answers.learned_limits import launches_needed, learned, learning_doubts
 from hpcbench.config.section import Limit, checked_limits
 from hpcbench.errors import ConfigError, UsageError
-from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.results import CaseResult, Results
@@ -177,6 +176,8 @@ def test_a_run_of_any_kind_holds_the_limits_that_it_taught(kind: str) -> None:
 
 
 def test_limits_of_a_function_hold_when_its_file_has_changed() -> None:
+    from hpcbench.kinds.function.plan import FunctionCall  # not in the core
+
     work = FunctionCall("ops.py", "0" * 64, "fast", (), "fp32")
     before, after = (make_case(replace(work, sha256=digit * 64), kind="function", block=digit)
                      for digit in "01")

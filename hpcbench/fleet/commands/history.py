@@ -66,11 +66,11 @@ def history(
         hpcbench history results
         hpcbench history nightly --only "all_reduce nccl" -o history.html
         hpcbench history nightly --json"""
+    from hpcbench.fleet.history.change_points import steps
     from hpcbench.fleet.history.runs import TIME
     from hpcbench.fleet.history.series import history_of
     from hpcbench.fleet.history.views import document, plain
     from hpcbench.report.terminal import print_document, print_lines
-    from hpcbench.statistics.change_points import steps
 
     verbosity = verbosity_of(verbose, quiet)
     form = _form(output, force=force) if output is not None else ""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import FileError, UsageError, how_to_install
+from hpcbench.fleet.history.change_points import LevelStep, steps
 from hpcbench.fleet.history.runs import KnownRuns, StoredRun, StoredRuns, stamp_of
-from hpcbench.statistics.change_points import LevelStep, steps
 from hpcbench.statistics.order import Interval, Values
 from hpcbench.texts import to_json
 from hpcbench.trace.container import whole_file

@@ -12,9 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from hpcbench.answers.compare_inputs import SideDifference
-from hpcbench.fleet.history.runs import StoredRun, StoredRuns
-from hpcbench.records import dataclass
-from hpcbench.statistics.change_points import (
+from hpcbench.fleet.history.change_points import (
     FEWEST,
     LEVEL,
     SHORTEST,
@@ -24,6 +22,8 @@ from hpcbench.statistics.change_points import (
     steps,
     unexplained,
 )
+from hpcbench.fleet.history.runs import StoredRun, StoredRuns
+from hpcbench.records import dataclass
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg
 from hpcbench.statistics.order import Interval, Values
 from hpcbench.statistics.steady import LEAST_CHANGE

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from hpcbench.answers.compare_inputs import SideDifference, change_text
+from hpcbench.fleet.history.change_points import FEWEST
 from hpcbench.fleet.history.series import (
     DRIFT,
     STEP,
@@ -17,7 +18,6 @@ from hpcbench.fleet.history.series import (
     sort_of,
 )
 from hpcbench.report.document import ReportDocument, ReportSection
-from hpcbench.statistics.change_points import FEWEST
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Curve, LineChart, Panel
 from hpcbench.views.labels import without_shared
