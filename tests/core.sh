@@ -3,7 +3,7 @@
 #
 # Shows that the core does without the parts behind its walls: in a copy without the folders below it
 # runs the unit tests that need none of these, not even as data: tests/core.txt.
-# It takes a minute on 2 cores. The pytest is that of .venv, or of $HPCBENCH_VENV.
+# It takes a minute on 2 quiet cores. The pytest is that of .venv, or of $HPCBENCH_VENV.
 set -eu
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
