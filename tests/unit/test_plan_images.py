@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.training.derive.rates import Rates, rates, violations
+from hpcbench.kinds.training.derive.rates import rates
 from hpcbench.kinds.training.plan.any_model import (
     RESNETS,
     model_of,
@@ -141,10 +141,7 @@ def test_stages_have_all_of_it() -> None:
 
 def test_images_have_no_tokens(tmp_path: Any, capsys: Capture) -> None:
     case = plan_of({"layers": 4, "width": 8, "image_size": 64, "world_size": 2}).cases[0]
-    found = rates(training_of(case), 0.5)
-    assert (found.samples_per_s, found.tokens_per_s) == (32, None)
-    assert not [*violations(Rates(0.5, 32, None, 16, 0))]
-    assert [*violations(Rates(0.5, 30, None, 16, 0))]
+    assert rates(training_of(case), 0.5) == (32, None)
     print_results(make_results((trained(case, 0.5),)), tmp_path)
     text = capsys.readouterr().out
     assert "resnet50 (4 layers, width 8, images of 64 pixels, shrunk)" in text

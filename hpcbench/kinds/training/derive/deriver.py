@@ -313,24 +313,22 @@ class TrainingDeriver(kind_facts.Deriver):
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
     ) -> Iterator[Violation]:
-        """Yield HB149: numbers that contradict one another or the devices; HB157: unpredicted
-        calls."""
+        """Yield HB149: an MFU that no device has; HB157: calls that were not predicted."""
         work = training_of(item.case)
-        computed = rates.rates(work, time_s) if work.trains else None
-        if computed is not None:
-            definition = rates.shown_definition(work)
-            shares = {f"MFU ({definition})": rates.mfu(
-                work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
-                } if definition else {}
-            for text in rates.violations(replace(computed, utilisations=shares)):
-                yield Violation("HB149", text)
+        definition = rates.shown_definition(work) if work.trains else None
+        share = definition and rates.mfu(
+            work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
+        if share and not 0 <= share <= 1:
+            yield Violation("HB149", f"MFU ({definition}) is {share:.1%}: more than 0 to 100 %; "
+                            "either the declared peak or the time is wrong. Mend "
+                            "hardware.peak_flops in plan.json of the run's folder, then: hpcbench "
+                            "reduce FOLDER")
         problems = list(rates.differences(item.case, item.detail))
         if problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             yield Violation("HB157", f"{problems[0]}{more}: the numbers that are measured stand; "
-                            "what "
-"is predicted of its traffic does not hold here: report it",
-                          rejects=False)
+                            "what is predicted of its traffic does not hold here: report it",
+                            rejects=False)
 
 
 def _alone(item: CaseResult, hardware: Mapping[str, Any], exposed: Values) -> Values:
@@ -349,15 +347,12 @@ def _alone(item: CaseResult, hardware: Mapping[str, Any], exposed: Values) -> Va
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     work, stats = training_of(item.case), item.statistics
     computed = rates.rates(work, stats.median_s) if stats else None
-    if stats is None or computed is None:
-        return {}
-    if not work.trains:  # nothing is trained: there is no rate of it
+    if stats is None or computed is None or not work.trains:  # without training there is no rate
         return {}
     definition = rates.shown_definition(work)
     cost = rates.step_cost(item.case, stats.median_s, hardware)
     row: dict[str, Any] = {
-        "samples_per_s": computed.samples_per_s,
-        "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition,
+        "samples_per_s": computed[0], "tokens_per_s": computed[1], "mfu_definition": definition,
         **({"cost_per_step": cost, "cost_per_million_samples": cost / work.global_batch * 1e6,
             "cost_per_million_tokens": cost / work.tokens * 1e6 if work.tokens else None}
            if cost is not None else {})}

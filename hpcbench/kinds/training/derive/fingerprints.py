@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +61,7 @@ class Counterpart:
     missing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Error:
+class _Error(NamedTuple):
     what: str
     name: str
     share: float
@@ -94,8 +93,7 @@ def disagreement(counterpart: Counterpart) -> str:
                 f"{counterpart.name}: gradients or weights are not exchanged as they should be")
     return (f"{differs} are not those of {counterpart.words} ({counterpart.case_id}){share}, first "
             f"{counterpart.what} of {counterpart.name}: one of both computes something else; "
-            "its times stand, "
-"but do not use them before you know which")
+            "its times stand, but do not use them before you know which")
 
 
 def _key(item: CaseResult) -> tuple[object, ...]:

@@ -13,9 +13,8 @@ parameters and state."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict
 from typing import Any
 
 from hpcbench.kinds.training.plan.memory import moments
@@ -26,12 +25,11 @@ from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import Case
-from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import SAMPLES, CallWork
 from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
-from hpcbench.units import digits, grouped
+from hpcbench.units import grouped
 
 LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
 """Fields of a training that depend on its layout on ranks."""
@@ -56,30 +54,15 @@ def work(item: CaseResult, values: Values) -> CallWork | None:
 _SHOWN_DEFINITION = "megatron"
 """Shown of MFU where a plan has it: it counts the least that a causal model cannot do without."""
 HOUR_S = 3600
-_RELATIVE = 1e-9  # how far numbers may be apart that follow from each other by a multiplication
 Key = tuple[object, ...]
 Timed = tuple[Case, float]  # a case, and the samples that it trains in a second
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """The rates of all ranks together, from ``step_s``.
-
-    ``utilisations``: MFU and HFU by name (``mfu megatron``), None without a peak."""
-
-    step_s: float
-    samples_per_s: float
-    tokens_per_s: float | None
-    global_batch: int
-    seq_length: int
-    utilisations: Mapping[str, float | None] = field(default_factory=dict)
-
-
-def rates(work: Training, step_s: float) -> Rates | None:
+def rates(work: Training, step_s: float) -> tuple[float, float | None] | None:
+    """Return samples and tokens a second of all ranks together; None without a time."""
     if not step_s > 0:
         return None
-    return Rates(step_s, work.global_batch / step_s, work.tokens and work.tokens / step_s,
-                 work.global_batch, work.seq_length)
+    return work.global_batch / step_s, work.tokens and work.tokens / step_s
 
 
 def shown_definition(work: Training) -> str | None:
@@ -118,30 +101,6 @@ def step_cost(case: Case, step_s: float, hardware: Mapping[str, Any]) -> float |
     return step_s / HOUR_S * case.world_size * float(price)
 
 
-def violations(record: Rates) -> Iterator[str]:
-    numbers = {"step time": record.step_s, "samples/s": record.samples_per_s}
-    numbers |= {} if record.tokens_per_s is None else {"tokens/s": record.tokens_per_s}
-    bad = [f"{name} is {value:g}" for name, value in numbers.items()
-           if not (math.isfinite(value) and value > 0)]
-    if bad:
-        yield f"{', '.join(bad)}: not a positive number"
-        return
-    tokens = record.samples_per_s * record.seq_length
-    if record.tokens_per_s is not None and not math.isclose(
-            record.tokens_per_s, tokens, rel_tol=_RELATIVE):
-        yield (f"tokens/s {digits(record.tokens_per_s, 9)} is not samples/s x sequence length = "
-               f"{digits(tokens, 9)}")
-    batch = record.samples_per_s * record.step_s
-    if not math.isclose(batch, record.global_batch, rel_tol=_RELATIVE):
-        yield (f"samples/s x step time = {digits(batch, 9)} is not the global batch "
-               f"{record.global_batch}")
-    for name, share in record.utilisations.items():
-        if share is not None and not 0 <= share <= 1:
-            yield (f"{name} is {share:.1%}: more than 0 to 100 %; either the declared peak or the "
-                   "time is wrong. Mend hardware.peak_flops in plan.json of the run's folder, "
-                   "then: hpcbench reduce FOLDER")
-
-
 WEAK, STRONG = "weak", "strong"
 """Each rank has as many samples as in the base; or all together have."""
 
@@ -153,8 +112,7 @@ def scaling(items: Sequence[CaseResult]) -> Records:
     """
     measured = ((item.case, rates(training_of(item.case), item.statistics.median_s))
                 for item in items if training_of(item.case).trains and item.statistics)
-    groups = grouped((_same(case), (case, computed.samples_per_s))
-                     for case, computed in measured if computed)
+    groups = grouped((_same(case), (case, computed[0])) for case, computed in measured if computed)
     return {case.case_id: values for group in groups.values() for case, values in _of_group(group)}
 
 
