@@ -1,7 +1,7 @@
 """Peaks of devices and links as their documents state them: the only source of such numbers.
 
 ``hpcbench gen-config``'s machines, the files in ``slurm/`` and ``jobs/`` and docs/hardware.md
-declare what stands here; tests/unit/test_peaks.py compares them. A peak of a device is of dense
+declare what stands here; tests/unit/test_bandwidth.py compares them. A peak of a device is of dense
 matrices: where a document states a number with structured sparsity, half of it stands here. A peak
 of a link is of one direction: where a document adds both directions, half of it stands here."""
 

@@ -22,7 +22,7 @@ SHARED = {"launching.py", "paired.py", "ratios.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
     "attack.py": "tests/unit/test_bad_input.py",
-    "error_rates.py": "tests/unit/test_statistics_launches.py",
+    "error_rates.py": "tests/unit/test_statistics_simulated.py",
     "hunt.py": "tests/unit/test_hunt_judgement.py",
     "hunt_faults.py": "tests/mpi/test_hunt.py",
     "link.py": "tests/mpi/test_limited_link.py",

@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 VARIABLE = "HPCBENCH_TEST_CUDA_PYTHON"
 TESTS_OF_BUILDS = (
     ("tests/workloads/test_compiled.py", "-k", "async"),  # torch's pass asks the build for NCCL
-    ("tests/workloads/test_fp32_pins.py", "tests/workloads/test_error_texts.py"),
+    ("tests/workloads/test_builds.py::test_every_device_is_opened_with_fp32_in_fp32",
+     "tests/workloads/test_error_texts.py"),
 )
 """Tests whose answer may be another with this build, and that need no GPU."""
 

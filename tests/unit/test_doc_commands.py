@@ -67,7 +67,7 @@ RUN_BY = {
     "hpcbench run --dry-run":
         "workloads/test_dry_run.py::test_the_command_states_what_it_is_and_leaves_nothing_behind",
     "hpcbench list": "install/test_base_install.py::test_commands_without_a_job",
-    "docs/recompute.py": "unit/test_recomputed.py::test_so_are_those_of_real_runs",
+    "docs/recompute.py": "unit/test_results_file_doc.py::test_so_are_those_of_real_runs",
     "hpcbench gen-data": "unit/test_token_file.py::test_what_is_written_is_read",
 }
 """A script, or the launchers and the command of hpcbench -> a test that runs it, below tests/."""
@@ -81,7 +81,7 @@ NOT_RUN = {
     "srun hunt": "it is mpirun hunt; test_hunt_ranks.py gives it the variables of a step of Slurm",
     "torchrun record": "it is mpirun record, with ranks that torchrun numbers",
     "hpcbench plan --dry-run": "it is plan, then run --dry-run, and both are run",
-    "job.sh": "gen-config acceptance writes it; test_acceptance.py runs it",
+    "job.sh": "gen-config acceptance writes it; test_jobs.py runs it",
     "run_benchmark.py": "a command of another tool, shown beside ours"}
 """A script or a form of command -> why no test runs it."""
 INSTANT = ("plan", "schema", "show", "reduce", "compare", "advise", "gen-config",

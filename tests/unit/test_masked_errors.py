@@ -1,4 +1,4 @@
-"""Errors are told without the secrets in them, wherever they are told (see test_masking.py)."""
+"""Errors are told without the secrets in them, wherever they are told."""
 
 from __future__ import annotations
 

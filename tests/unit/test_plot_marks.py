@@ -1,4 +1,4 @@
-"""What a chart marks: the fastest row where that is clear, links beside rates, a chosen case."""
+"""What a chart marks: the fastest row, links beside rates, a chosen case; short names of charts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,21 @@ from hpcbench.answers.recommend import Ranking, Rival
 from hpcbench.answers.tasks import Paired
 from hpcbench.answers.winners import FASTEST, winners_of, with_fastest, with_winners
 from hpcbench.errors import UsageError
-from hpcbench.report.charts import charts_of, named_case
+from hpcbench.report.charts import charts_of, named_case, with_short_names
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.lines import space_out
 from hpcbench.report.plots.style import our_look, plain_log_axis, with_light_ticks
-from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, HeatMap, Level, LineChart, Scale
+from hpcbench.views.chart import (
+    Axis,
+    Chart,
+    ChartPoint,
+    Dot,
+    DotChart,
+    HeatMap,
+    Level,
+    LineChart,
+    Scale,
+)
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from results_factory import MemorySamples, all_ok, make_case, not_ok, sweep
@@ -151,3 +161,18 @@ def test_a_case_is_named_by_enough_of_its_id_or_label() -> None:
                        (f"{abd.label}0", "nearest: abd2 "), ("", "no case has")):
         with pytest.raises(UsageError, match=said):
             named_case(items, name)
+
+
+LONG = "training-transformer-2_layers__hidden_128__sequence_64__heads_4__changed-fp32-"
+
+
+@pytest.mark.parametrize(("given", "wanted"), [
+    (["all_reduce", "rank_iteration"], ["all_reduce", "rank_iteration"]),
+    (["tp_mlp-m=1-n=2-fp32", "stalls"], ["tp_mlp", "stalls"]),
+    (["tp_mlp-m=1-n=2", "tp_mlp-m=4-n=2"], ["tp_mlp-m=1", "tp_mlp-m=4"]),
+    ([f"{LONG}gloo", f"{LONG}mpi", "stalls"], ["training-1", "training-2", "stalls"]),
+    ([f"{LONG}gloo", f"{LONG}mpi", "training-1"], [f"{LONG}gloo", f"{LONG}mpi", "training-1"]),
+])
+def test_names(given: list[str], wanted: list[str]) -> None:
+    found = with_short_names([Chart("", "", name, (), ()) for name in given])
+    assert [chart.file_stem for chart in found] == wanted

@@ -34,7 +34,7 @@ from package_source import Module, modules
 from results_factory import in_passes, make_results
 from results_factory import make_case as make_timed_case
 from synthetic import make_plan, plan_of, write_synthetic_run
-from unit.test_checks_training import CASE
+from unit.test_checks_workloads import CASE
 
 WORDS = "run suite show compare advise reduce plan check report list validate gen-config plot"
 NAMED = re.compile(rf"hpcbench ({'|'.join(WORDS.split())})\b")
@@ -66,7 +66,7 @@ PRINTED = {
     "trace/journal.py": "tests/mpi/test_storage.py and test_mpi_backend.py reduce such a folder",
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",
     "run.py": "tests/mpi/test_storage.py reduces such a folder",
-    "fleet/acceptance/folder.py": "tests/unit/test_acceptance.py plans the sweeps of such a folder",
+    "fleet/acceptance/folder.py": "tests/unit/test_jobs.py plans the sweeps of such a folder",
     "fleet/soak/job.py": "tests/mpi/test_soak_job.py goes on with such a folder",
     "suite.py": "the same as in report/report_file.py",
 }

@@ -1,24 +1,61 @@
-"""What a person is told of how far the times can be trusted."""
+"""How far times can be trusted; what all cases come to; one case has one number."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from hpcbench.reduce.results import QUALITIES, Clocks
+from hpcbench.answers.answer import Run, TopicOptions
+from hpcbench.answers.compare import compare
+from hpcbench.answers.compare_inputs import Side, cases_of
+from hpcbench.answers.compare_tables import comparison_table
+from hpcbench.answers.recommend import recommend, recommend_charts, recommend_tables
+from hpcbench.reduce.results import QUALITIES, CaseResult, CaseSamples, Clocks, Results
+from hpcbench.reduce.spread import (
+    clock_bound_s,
+    interval_share,
+    late_share,
+    launch_spread,
+    launch_spreads,
+    ramp_share,
+    range_of,
+    sample_counts,
+    start_ups,
+)
+from hpcbench.reduce.stack import sample_map
+from hpcbench.report.results_lines import brief_tables_of, tables_of
 from hpcbench.texts import Verbosity
+from hpcbench.trace.schema import Flag
 from hpcbench.views.columns import interval_cell
-from hpcbench.views.table import FLAGS, Show, cell_text, flag_cell
+from hpcbench.views.table import (
+    FLAGS,
+    Column,
+    Group,
+    Range,
+    Row,
+    Show,
+    Table,
+    WithInterval,
+    cell_text,
+    flag_cell,
+)
 from launcher import ROOT
 from results_factory import (
+    MemorySamples,
     as_version_1,
     flagged,
+    in_passes,
     make_canary,
     make_case,
+    make_primitive,
+    make_primitive_case,
     make_results,
     make_statistics,
+    not_ok,
     ok,
     print_all,
     rows_with,
@@ -147,3 +184,128 @@ def test_clock_and_order_are_shown(capsys: Capture, tmp_path: Path) -> None:
     text = capsys.readouterr().out
     assert "clocks: 2, 5 synchronisations over MPI, ranks' times at most 1.5 us apart;" in text
     assert "clocks were synchronised (largest error in checks 400 ns, drift 12 ppm)" in text
+
+
+TIMES = {"2.8 ms": 2.76e-3, "3.1 us": 3.14e-6}
+
+
+def times_in(tables: Iterable[Table]) -> set[str]:
+    """Return the texts of all cells with the units of their columns, as a reader sees them."""
+    shown = [table.without_empty() for table in tables]
+    return {f"{text} {column.unit}".strip() for table in shown for row in table.rows
+            for text, column in zip(table.texts(row), table.columns, strict=True)}
+
+
+def timed(index: int, time_s: float, primitive: bool) -> CaseResult:
+    """Return a case of three passes whose interval leaves two digits."""
+    backend = ("gloo", "mpi")[index]
+    case = (make_primitive_case(make_primitive(("torch", "functional")[index]), index=index)
+            if primitive else make_case(index=index, backend=backend))
+    item = in_passes(case, *[time_s] * 3)
+    assert item.statistics is not None
+    return replace(item, statistics=replace(
+        item.statistics, ci_low_s=0.6 * time_s, ci_high_s=1.4 * time_s))
+
+
+def results_of(*, primitive: bool) -> Results:
+    found = make_results(tuple(timed(at, time_s, primitive)
+                               for at, time_s in enumerate(TIMES.values())))
+    return replace(found, plan=replace(found.plan, passes=3))
+
+
+@pytest.mark.parametrize("primitive", [False, True], ids=["collective", "primitive"])
+def test_a_time_is_the_same_text_everywhere(primitive: bool) -> None:
+    results = results_of(primitive=primitive)
+    run, side = Run("run", results, MemorySamples(results)), cases_of(Side("a", (results,)))
+    ranked = recommend([run], TopicOptions())
+    compared = [[comparison_table(compare(side, side, ("a", "b"), in_launch=in_launch),
+                                  full=True)]
+                for in_launch in (False, True)]
+    for tables in (brief_tables_of(results), tables_of(results), recommend_tables(ranked),
+                   *compared):
+        assert set(TIMES) <= times_in(tables)
+
+
+def test_a_column_has_the_unit_that_all_of_its_times_have() -> None:
+    cells = (Range(9e-4, 1.2e-3), WithInterval(2.76e-3, 1.7e-3, 3.9e-3), 5e-3, "failed", None)
+    table = Table("t", (Column("time", "time", Show.US, "p50, us"),),
+                  (Group("", tuple(Row((cell,)) for cell in cells)),))
+    (column,) = table.without_empty().columns
+    assert (column.show, column.unit) == (Show.MS, "p50, ms")
+    mixed = replace(table, groups=(*table.groups, Group("", (Row((4e-5,)),)))).without_empty()
+    assert mixed.columns[0].unit == "p50" and mixed.without_empty() == mixed
+    assert [mixed.texts(row)[0] for row in mixed.rows] == [
+        "0.90..1.20 ms", "2.8 ms", "5 ms", "failed", "-", "40 us"]
+
+
+def test_no_ratio_is_below_one_where_the_lowest_median_is_behind_by_pairs() -> None:
+    first = in_passes(make_case(backend="gloo"), 1.0, 2.0, 9.0)
+    second = in_passes(make_case(index=1, backend="mpi"), 2.1, 2.2, 2.3)
+    results = make_results((first, second))
+    ranked = recommend([Run("run", results, MemorySamples(results))], TopicOptions())
+    (rival,) = ranked.rankings[0].rivals
+    assert ranked.rankings[0].time_s > rival.time_s
+    assert rival.paired.ratio == pytest.approx((9 / 2.1 / 2.2 / 2.3 * 2) ** (1 / 3))
+    (table,), (chart,) = recommend_tables(ranked), recommend_charts(ranked)
+    assert next(one for one in table.columns if one.name == "ratio").unit == "by pairs"
+    assert [row.cells[2] for row in table.rows] == [1, rival.paired.ratio]
+    assert "fastest" not in chart.x.title and "by pairs" in chart.x.title
+    assert chart.reference == 1
+
+
+def test_an_interval_reaches_to_its_farther_side() -> None:
+    stats = ok(make_case(), 2.0).statistics
+    assert stats is not None
+    near = replace(stats, ci_low_s=1.9, ci_high_s=2.4, ci_reliable=True)
+    assert interval_share(near) == pytest.approx(0.2)
+    for unsound in ({"ci_low_s": None}, {"ci_reliable": False}, {"median_s": 0.0}):
+        assert interval_share(replace(near, **unsound)) is None
+
+
+def test_a_range_takes_two_times() -> None:
+    assert range_of([3.0, None, 1.0, 2.0]) == (1.0, 3.0)
+    assert range_of([3.0, None]) is range_of([]) is None
+
+
+def test_samples_and_launches_are_summed_over_cases() -> None:
+    first = flagged(ok(make_case(index=0)), n_late=2, n_warmup=5, launch_medians_s=(1.0, 1.5))
+    second = flagged(ok(make_case(index=1)), n_late=1, n_ramp=3, launch_medians_s=(1.0, 1.1))
+    alone = flagged(ok(make_case(index=2)), launch_medians_s=(1.0,))
+    items = [first, second, alone, not_ok(make_case(index=3), "failed", "died")]
+    counts = sample_counts(items)
+    assert (counts["counted"], counts["late"], counts["ramp"]) == (3 * first.statistics.n, 3, 3)
+    assert late_share(first) == 2 / first.statistics.n
+    assert ramp_share(second) == 0 and ramp_share(flagged(
+        second, n_ramp=3, all_count=True)) == 3 / first.statistics.n
+    spread = launch_spreads(items)
+    assert (spread.middle, spread.widest) == pytest.approx((0.3, 0.5))
+    assert spread.widest_case is first
+    assert alone.timing is not None and launch_spread(alone.timing) is None
+    assert launch_spreads([alone]) is None
+
+
+def test_start_up_is_the_longest_of_a_backend_and_its_ranks() -> None:
+    items = [flagged(ok(make_case(index=index, backend=backend)), communicator_s=time_s,
+                     first_call_s=None, clock_bound_s=time_s, stop_reasons=("budget",))
+             for index, (backend, time_s) in enumerate([("gloo", 0.1), ("mpi", None),
+                                                        ("gloo", 0.3)])]
+    gloo, mpi = start_ups(items)
+    assert (gloo.backend, gloo.communicator_s, gloo.first_call_s) == ("gloo", 0.3, None)
+    assert (mpi.communicator_s, dict(gloo.stop_reasons)) == (None, {"budget": 2})
+    assert clock_bound_s(items) == 0.3
+    assert clock_bound_s(items[1:2]) is None
+
+
+def test_a_map_has_the_longest_sample_of_each_column() -> None:
+    end = np.array([[9, 1, 2, 3, 4], [1, 5, 1, 1, 1]]) * 10**9
+    flags = np.array([[Flag.WARMUP, 0, 0, 0, 0]] * 2, dtype=np.int64)
+    column = np.array([0, 0, 0, 1, 1])
+    samples = CaseSamples(
+        ranks=(0, 3), launch=np.zeros(5, np.int64), pass_index=column, start_ns=end * 0,
+        end_ns=end, enqueue_ns=end, device_ns=end, flags=flags)
+    found = sample_map(samples, 3)
+    assert (found.step, found.n_samples, found.ranks) == (2, 5, (0, 3))
+    assert found.time_s.tolist() == [[9, 3, 4], [5, 1, 1]]
+    assert (found.least_s, found.greatest_s) == (1, 5)
+    assert (found.below, found.above, found.has_single) == (False, True, False)
+    assert (found.untimed, found.pass_ends) == (((0, 1),), (2,))

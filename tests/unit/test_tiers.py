@@ -11,7 +11,7 @@ from hpcbench.config.axes import BACKENDS
 from hpcbench.kinds.registry import kinds
 from launcher import ROOT
 from tiers import FULL, QUICK, Listed, is_quick, listed, matching
-from unit.test_faults_doc import made
+from unit.test_pages import made
 
 NEED_HARDWARE = {name for name in BACKENDS if name.partition("/")[0] in ("nccl", "ucc")}
 NEED_MINUTES = {"kind hardware", "kind memory"}
