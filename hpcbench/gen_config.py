@@ -9,13 +9,7 @@ from typing import Any
 
 import psutil
 
-from hpcbench.config.load import (
-    check_config,
-    dialect_of,
-    find_config,
-    load_config,
-    read_config,
-)
+from hpcbench.config import load
 from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.config.schema import Config
 from hpcbench.config.yaml_text import commented_yaml
@@ -113,7 +107,7 @@ def sweep_here(machine: Mapping[str, Any], ranks: int | None) -> Sweep:
             "memory_per_device_gb": round(memory / 1e9, 1)},
         "measure": {"budget_s": BUDGET_S},
         "benchmarks": _blocks_here(usable or ["gloo"], bool(gpus), memory)}
-    plan = make_plan(check_config(content, "here"), ranks)
+    plan = make_plan(load.check_config(content, "here"), ranks)
     minutes = max(plan_estimate_s(plan) / 60, 1)
     devices = (f"{len(gpus)} x {machine['device_names'][0]}" if gpus else
                f"{plural(len(own_cores()), 'core')}, no GPU")
@@ -150,7 +144,7 @@ def _blocks_here(backends: Sequence[str], on_gpu: bool, memory: int) -> Any:
         return values.get(value, value) if isinstance(value, str) else (
             [filled(item) for item in value] if isinstance(value, list) else value)
 
-    return filled(read_config(_HERE)["benchmarks"])
+    return filled(load.read_config(_HERE)["benchmarks"])
 
 
 def _written(sweep: Sweep, output: Path | None) -> str:
@@ -187,12 +181,12 @@ def _check_output(path: Path, *, force: bool) -> None:
 
 def read_sweep(source: Path) -> Sweep:
     """Return a sweep file in the canonical form; losses of another tool's become remarks."""
-    config = load_config(source)
+    config = load.load_config(source)
     dumped = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     content = {key: value for key, value in dumped.items() if value not in ({}, [])}
     content["benchmarks"] = [_readable(content, number, config)
                              for number in range(len(content["benchmarks"]))]
-    dialect = dialect_of(read_config(find_config(source)))
+    dialect = load.dialect_of(load.read_config(load.find_config(source)))
     if dialect is None:
         return Sweep(content)
     notes = content.pop("notes", [])
@@ -203,7 +197,7 @@ def _readable(content: Mapping[str, Any], number: int, config: Config) -> Any:
     """Return a block with single values for lists of one, if that means the same, as in axes."""
     short = _without_lists_of_one(content["benchmarks"][number])
     try:
-        checked = check_config({"benchmarks": [short]}, "").benchmarks[0]
+        checked = load.check_config({"benchmarks": [short]}, "").benchmarks[0]
         is_same = checked == config.benchmarks[number]
     except ConfigError:
         is_same = False

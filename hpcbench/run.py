@@ -12,31 +12,12 @@ from typing import TYPE_CHECKING
 
 from hpcbench.config.axes import NCCL_TESTS_SPLIT, SPLIT_HINT
 from hpcbench.errors import ExitCode, HpcbenchError, UsageError, command_line
+from hpcbench.launch import measuring, run_folder
 from hpcbench.launch.address import Network, choose_network
 from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, CaseReport, PlannedRun, RunAttempt
 from hpcbench.launch.communicator import LAST_PAUSE_S, Communicator
 from hpcbench.launch.launcher import StopRequests, announced_rank, by_torchrun, stop_requests
-from hpcbench.launch.measuring import (
-    collect_profiles,
-    load_inline,
-    measure,
-    note_noise,
-    open_journal,
-    open_pool,
-    opening_lines,
-    pace_of,
-    slow_reason,
-)
 from hpcbench.launch.probe import JobMachine, probe_ranks, resolve, versions
-from hpcbench.launch.run_folder import (
-    RankFolders,
-    RunFolder,
-    collect_traces,
-    fetch_stranded_traces,
-    lacking_traces,
-    open_folders,
-    seal_traces,
-)
 from hpcbench.launch.session import (
     AgreedError,
     Session,
@@ -49,11 +30,7 @@ from hpcbench.launch.session import (
 from hpcbench.launch.start import end_at_once
 from hpcbench.launch.template_process import AnyTemplate
 from hpcbench.launch.worker_pool import WorkerPool
-from hpcbench.measurement.process import (
-    no_collection_of_modules,
-    rare_collection,
-    unsupervised,
-)
+from hpcbench.measurement import process
 from hpcbench.resume import RunRequest, earlier_run, plan_run, start_limit_s, with_software
 from hpcbench.texts import Verbosity, as_field, masked, print_traceback, say_all
 from hpcbench.trace.journal import Journal
@@ -79,20 +56,21 @@ def run(
         repeats = f"{launches} x " * (plan.launches > 1) + plural(plan.passes, "pass")
         verbosity.announce(f"{plural(len(plan.cases), 'case')} x {repeats} planned; "
                            "starting workers")
-    with open_pool(planned, session.topology, worker_class, early) as pool:
+    with measuring.open_pool(planned, session.topology, worker_class, early) as pool:
         on_root(comm, lambda: _import_reports(planned), LAST_PAUSE_S)
         with verbosity.stage("probe, with the start of the worker template"):
             attempt = _probe(session, planned, network, pool, force=request.force)
         verbosity.details(_machine_lines(attempt))
-        folders, is_done = open_folders(attempt), attempt.is_done()
+        folders, is_done = run_folder.open_folders(attempt), attempt.is_done()
         said: dict[str, str] = {}
         if not is_done:
-            load_inline(attempt, pool)
-            with verbosity.stage("measurement"), open_journal(attempt, folders) as journal:
-                stolen_share = note_noise(attempt, journal)
+            measuring.load_inline(attempt, pool)
+            with (verbosity.stage("measurement"),
+                  measuring.open_journal(attempt, folders) as journal):
+                stolen_share = measuring.note_noise(attempt, journal)
                 with (_progress(attempt, folders, verbosity, stolen_share, said) as report,
                       _with_what_is_left(journal, folders.folder.path)):
-                    measure(attempt, journal, report, folders, pool, stop)
+                    measuring.measure(attempt, journal, report, folders, pool, stop)
     with stop.noticed(), _can_be_repeated(folders, attempt):
         with verbosity.stage("traces sealed and collected"):
             _collect(comm, folders, measured=not is_done)
@@ -103,13 +81,13 @@ def run(
     return ExitCode(code)
 
 
-def _collect(comm: Communicator, folders: RankFolders, *, measured: bool) -> None:
+def _collect(comm: Communicator, folders: run_folder.RankFolders, *, measured: bool) -> None:
     """Seal this rank's trace, and send rank 0 the files that it does not see."""
     on_all(comm, "sealing the trace",
-           lambda: seal_traces(folders.own, comm.rank, measured=measured))
-    for problem in collect_profiles(comm, folders):
+           lambda: run_folder.seal_traces(folders.own, comm.rank, measured=measured))
+    for problem in measuring.collect_profiles(comm, folders):
         _complain(problem)
-    for problem in collect_traces(comm, folders):
+    for problem in run_folder.collect_traces(comm, folders):
         _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then run: "
                   f"{command_line('reduce', folders.folder.path)}")
 
@@ -120,7 +98,7 @@ def _plan(session: Session, request: RunRequest) -> PlannedRun:
     request, comm = replace(request, inline=by_torchrun(os.environ)), session.comm
     if request.folder is not None and (
             earlier := on_root(comm, lambda: earlier_run(request))):
-        for problem in fetch_stranded_traces(session, *earlier):
+        for problem in run_folder.fetch_stranded_traces(session, *earlier):
             _complain(f"{problem}; its cases are run again unless rank 0 has another copy")
     return from_root(comm, PLANNED_RUN, lambda: _watched(plan_run(request, comm.size)))
 
@@ -135,7 +113,7 @@ def _watched(planned: PlannedRun) -> PlannedRun:
     if name := next(filter(NCCL_TESTS_SPLIT.fullmatch, os.environ), None):
         raise UsageError(f"{name} is set, and {SPLIT_HINT}; unset it")
     refuse_limits(planned.plan)
-    if not planned.config.launch.inline and (reason := unsupervised()):
+    if not planned.config.launch.inline and (reason := process.unsupervised()):
         raise UsageError(f"{reason}; use --inline (of profile: --set launch.inline=true), which "
                          "isolates nothing")
     return planned
@@ -143,7 +121,7 @@ def _watched(planned: PlannedRun) -> PlannedRun:
 
 def worker_class() -> type[Worker]:
     """Import torch here, for workers in the MPI process itself; return their class."""
-    with no_collection_of_modules():
+    with process.no_collection_of_modules():
         from hpcbench.worker import Worker
 
     return Worker
@@ -170,7 +148,7 @@ def _machine_lines(attempt: RunAttempt) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _progress(
-    attempt: RunAttempt, folders: RankFolders, verbosity: Verbosity, stolen_share: float,
+    attempt: RunAttempt, folders: run_folder.RankFolders, verbosity: Verbosity, stolen_share: float,
     said: dict[str, str],
 ) -> Iterator[CaseReport]:
     """Give the call after each case; only rank 0 prints.
@@ -185,12 +163,12 @@ def _progress(
     todo, plan = attempt.runs_left(), attempt.plan
     with Progress(todo, passes=plan.passes, launches=plan.launches,
                   every_run=verbosity.is_verbose) as progress:
-        progress.slow_reason = slow_reason(attempt.topology, os.cpu_count(), stolen_share)
-        pace = pace_of(attempt.history, stolen_share, todo)
+        progress.slow_reason = measuring.slow_reason(attempt.topology, os.cpu_count(), stolen_share)
+        pace = measuring.pace_of(attempt.history, stolen_share, todo)
         progress.pace = pace.factor
         progress.launch_s, progress.launches_left = attempt.launch_s(), attempt.launches_left()
         progress.name_among(attempt.runnable())  # a resumed run names them as before
-        for line in opening_lines(attempt, todo, folders, pace):
+        for line in measuring.opening_lines(attempt, todo, folders, pace):
             progress.message(line)
         progress.earlier = attempt.history.statuses
         yield progress.case_done
@@ -198,7 +176,7 @@ def _progress(
 
 
 def _reduce_and_report(
-    attempt: RunAttempt, folder: RunFolder, request: RunRequest, said: Mapping[str, str],
+    attempt: RunAttempt, folder: run_folder.RunFolder, request: RunRequest, said: Mapping[str, str],
 ) -> int:
     """Reduce, write results and reports, print them; return the exit code (rank 0).
 
@@ -217,10 +195,10 @@ def _reduce_and_report(
     from hpcbench.report.summary import write_reports
 
     config, verbosity = attempt.config, request.verbosity
-    with verbosity.stage("reduction"), rare_collection():
+    with verbosity.stage("reduction"), process.rare_collection():
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     print_corrections(results, said)
-    with verbosity.stage("summaries and plots"), rare_collection():
+    with verbosity.stage("summaries and plots"), process.rare_collection():
         advice = topic_results_in(folder.path)
         write_reports(results, folder.path, advice, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
@@ -236,7 +214,7 @@ def _reduce_and_report(
 
 def _import_reports(planned: PlannedRun) -> None:
     """Import what `_reduce_and_report` needs, while the template imports torch."""
-    with no_collection_of_modules():
+    with process.no_collection_of_modules():
         import hpcbench.report.answer_lines
         import hpcbench.report.console  # noqa: F401
         from hpcbench.report.summary import field_names
@@ -258,7 +236,7 @@ def _with_what_is_left(journal: Journal, folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _can_be_repeated(folders: RankFolders, attempt: RunAttempt) -> Iterator[None]:
+def _can_be_repeated(folders: run_folder.RankFolders, attempt: RunAttempt) -> Iterator[None]:
     """Add to an error after the last case, which rank 0 prints, what is on disk at that moment."""
     try:
         yield
@@ -269,13 +247,13 @@ def _can_be_repeated(folders: RankFolders, attempt: RunAttempt) -> Iterator[None
                           error.exit_code) from error
 
 
-def what_is_there(folders: RankFolders, attempt: RunAttempt) -> str:
+def what_is_there(folders: run_folder.RankFolders, attempt: RunAttempt) -> str:
     """Return in words what can be read back after the last case, and what is left to do."""
     from hpcbench.reduce.history import read_history
 
     path = folders.folder.path
     see = command_line("reduce", path)
-    if lacking := lacking_traces(folders, attempt.comm.size):
+    if lacking := run_folder.lacking_traces(folders, attempt.comm.size):
         return f"{lacking}; of what is there see: {see}"
     if folders.separate:
         return (f"Rank {rank_list(folders.separate)} wrote to a disk of its own, which is not "

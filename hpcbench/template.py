@@ -18,23 +18,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from hpcbench.import_path import die_with_parent
+from hpcbench.launch import messages, template_process
 from hpcbench.launch.launcher import leave_requests_to_supervisor
-from hpcbench.launch.messages import (
-    FORK_REQUESTS,
-    LOAD_REQUESTS,
-    TEMPLATE_EVENTS,
-    ForkRequest,
-    TemplateEvent,
-    decoded,
-    encoded,
-    worker_channel,
-)
-from hpcbench.launch.template_process import (
-    environment,
-    peer_of,
-    print_whole_lines,
-    state_of_template,
-)
 from hpcbench.measurement.process import KernelFiles, no_collection_of_modules
 from hpcbench.texts import error_line, say
 
@@ -69,12 +54,14 @@ def _serve(control: socket.socket, listener: socket.socket | None = None) -> Non
     if not data:
         return
     with no_collection_of_modules():
-        for kind in decoded(LOAD_REQUESTS, data):  # only these: DTensor is half a torch more
+        # only these: DTensor is half a torch more
+        for kind in messages.decoded(messages.LOAD_REQUESTS, data):
             if kind in kinds():
                 with contextlib.suppress(PluginError):  # its cases are skips
                     runner_of(kind)
                 planner_of(kind)  # it rebuilds the workloads of cases
-    control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready", os.getpid(), 0)))
+    ready = messages.TemplateEvent("ready", os.getpid(), 0)
+    control.send(messages.encoded(messages.TEMPLATE_EVENTS, ready))
     _Forker(control, listener).serve()
 
 
@@ -119,7 +106,7 @@ class _Forker:
         try:
             control, _ = listener.accept()
             with control:
-                if peer_of(control)[1] != os.getuid():
+                if template_process.peer_of(control)[1] != os.getuid():
                     return
                 pid = os.fork()
                 if pid == 0:
@@ -136,13 +123,13 @@ class _Forker:
         if pid in self._templates:
             self._templates.remove(pid)
         else:
-            self._report(TemplateEvent("ended", pid, os.waitstatus_to_exitcode(status)))
+            self._report(messages.TemplateEvent("ended", pid, os.waitstatus_to_exitcode(status)))
 
     def _fork_one(self) -> bool:
         data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 8)
         if not data:
             return False
-        request = decoded(FORK_REQUESTS, data)
+        request = messages.decoded(messages.FORK_REQUESTS, data)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -150,12 +137,12 @@ class _Forker:
         for fd in fds:
             os.close(fd)
         self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-        self._report(TemplateEvent("forked", pid, 0))
+        self._report(messages.TemplateEvent("forked", pid, 0))
         return True
 
-    def _report(self, event: TemplateEvent) -> None:
+    def _report(self, event: messages.TemplateEvent) -> None:
         with contextlib.suppress(OSError):
-            self._control.send(encoded(TEMPLATE_EVENTS, event))
+            self._control.send(messages.encoded(messages.TEMPLATE_EVENTS, event))
 
     def _become(self, work: Callable[[], None], parent: int) -> NoReturn:
         """Turn this fresh fork into a worker, or another's template."""
@@ -179,7 +166,8 @@ def _serve_another(control: socket.socket) -> None:
     """Serve the supervisor that has joined, in a session of its own as any template; its first
     message brings the state that it would have passed on, and the file for the output."""
     wanted, fds, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 1)
-    if wanted != state_of_template(environment(KernelFiles(), os.getpid())):
+    environ = template_process.environment(KernelFiles(), os.getpid())
+    if wanted != template_process.state_of_template(environ):
         return  # it starts one itself
     os.setsid()
     for fd in fds:
@@ -190,7 +178,8 @@ def _serve_another(control: socket.socket) -> None:
 
 
 def _run_worker(
-    request: ForkRequest, channel_fd: int, progress_fd: int, stderr_fd: int, flight_fd: int,
+    request: messages.ForkRequest, channel_fd: int, progress_fd: int, stderr_fd: int,
+    flight_fd: int,
 ) -> None:
     """Set the worker's environment, output and limits, then serve its supervisor."""
     from hpcbench.measurement.control import SharedProgress
@@ -200,14 +189,14 @@ def _run_worker(
     os.dup2(stderr_fd, 1)
     os.dup2(stderr_fd, 2)
     os.close(stderr_fd)
-    print_whole_lines()
+    template_process.print_whole_lines()
     os.environ.update(request.env)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     answer_flight_requests(flight_fd)
     if limit := request.memory_limit_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    serve(worker_channel(channel_fd), SharedProgress(progress_fd, request.capacity))
+    serve(messages.worker_channel(channel_fd), SharedProgress(progress_fd, request.capacity))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
+from hpcbench.backends import groups
 from hpcbench.backends.devices import (
     AnyDevice,
     captured,
@@ -26,60 +27,18 @@ from hpcbench.backends.devices import (
     out_of_memory,
 )
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.groups import (
-    GlooControl,
-    MpiControl,
-    control_of_node,
-    host_barrier,
-    open_groups,
-    open_store,
-)
 from hpcbench.backends.process_state import changed, process_state
 from hpcbench.errors import CaseError, Skip
+from hpcbench.launch import messages
 from hpcbench.launch.communicator import InlineComms, listener_on
-from hpcbench.launch.messages import (
-    Answer,
-    CaseAnswer,
-    CaseRequest,
-    DoneAnswer,
-    DryRunAnswer,
-    DryRunRequest,
-    FactsAnswer,
-    FactsRequest,
-    FailureAnswer,
-    JoinRequest,
-    LeaveRequest,
-    ProfileRequest,
-    Request,
-    StoreAnswer,
-    StoreRequest,
-    WorkerChannel,
-)
 from hpcbench.launch.verdict import RankOutcome
+from hpcbench.measurement import loop
 from hpcbench.measurement.control import Control, SharedProgress, WorkerPhase
 from hpcbench.measurement.faults import (
     after_call,
     before_call,
     before_timed_calls,
     wrong_operations,
-)
-from hpcbench.measurement.loop import (
-    AgreedStart,
-    EnoughSamples,
-    FixedCount,
-    Fold,
-    SampleSchedule,
-    Start,
-    Surroundings,
-    after_barrier,
-    entering_late,
-    first_slack_ns,
-    first_to_last,
-    last_to_last,
-    measure,
-    of_one_rank,
-    slowest_rank,
-    total_wrong,
 )
 from hpcbench.measurement.runner import opened, runner_of
 from hpcbench.operations.arrival import TOGETHER
@@ -105,51 +64,51 @@ class Worker:
         self._progress = progress
         self._mpi = mpi
         self._supervised = supervised
-        self._workers_control: Control = GlooControl()
+        self._workers_control: Control = groups.GlooControl()
         self._store: dist.TCPStore | None = None
-        self._membership: JoinRequest | None = None
+        self._membership: messages.JoinRequest | None = None
         self._groups: dict[tuple[object, ...], Any] = {}
         self._slack_ns = 0
         self._devices: dict[str, AnyDevice] = {}
         self._runner = cache(runner_of)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: messages.Request) -> messages.Answer:
         """Carry out one request; an exception becomes an answer with its kind and first line."""
         try:
             return self._carry_out(request)
         except Skip as skip:
-            return FailureAnswer(RankOutcome.SKIPPED, masked_line(str(skip), os.environ))
+            return messages.FailureAnswer(RankOutcome.SKIPPED, masked_line(str(skip), os.environ))
         except Exception as error:  # the top level of the worker process
             print_traceback(os.environ)
-            return FailureAnswer(RankOutcome(classify(error)), one_line(error),
-                                 out_of_memory(error))
+            return messages.FailureAnswer(RankOutcome(classify(error)), one_line(error),
+                                          out_of_memory(error))
 
-    def _carry_out(self, request: Request) -> Answer:
-        if isinstance(request, CaseRequest):
+    def _carry_out(self, request: messages.Request) -> messages.Answer:
+        if isinstance(request, messages.CaseRequest):
             return self._run_case(request)
-        if isinstance(request, ProfileRequest):
+        if isinstance(request, messages.ProfileRequest):
             return self._profile(request)
-        if isinstance(request, FactsRequest):
-            return FactsAnswer(gather_facts(request.tools, request.limit_s))
-        if isinstance(request, StoreRequest):
-            self._store = open_store(
+        if isinstance(request, messages.FactsRequest):
+            return messages.FactsAnswer(gather_facts(request.tools, request.limit_s))
+        if isinstance(request, messages.StoreRequest):
+            self._store = groups.open_store(
                 listener_on(request.address, request.ports), request.timeout_s)
-            return StoreAnswer(self._store.port)
-        if isinstance(request, JoinRequest):
+            return messages.StoreAnswer(self._store.port)
+        if isinstance(request, messages.JoinRequest):
             return self._join(request)
-        if isinstance(request, DryRunRequest):
+        if isinstance(request, messages.DryRunRequest):
             return self._dry_run(request.case)
         raise CaseError(f"unknown request {request!r}")
 
-    def _dry_run(self, case: Case) -> DryRunAnswer:
+    def _dry_run(self, case: Case) -> messages.DryRunAnswer:
         """Set the case up and call it, as rank 0 of a world that does not exist."""
         from hpcbench.backends.dry_step import dry_step  # private names of torch: not for others
 
         runner = self._runner(case.kind)
-        return DryRunAnswer(*dry_step(
+        return messages.DryRunAnswer(*dry_step(
             case, lambda place: opened(runner, case.workload, place, validate=False)))
 
-    def _join(self, request: JoinRequest) -> DoneAnswer:
+    def _join(self, request: messages.JoinRequest) -> messages.DoneAnswer:
         """Join the group of gloo over all workers of this generation; choose what lines them up."""
         self._progress.mark(WorkerPhase.JOIN)
         self._membership = request
@@ -162,20 +121,20 @@ class Worker:
         dist.init_process_group(
             "gloo", store=store, rank=request.rank, world_size=request.world_size,
             timeout=timeout)
-        host_barrier()
+        groups.host_barrier()
         if self._supervised and 1 < request.world_size <= request.local_size:
-            self._workers_control = control_of_node(
+            self._workers_control = groups.control_of_node(
                 request.rank, request.world_size, request.timeout_s)
         self._progress.mark(WorkerPhase.IDLE)
-        return DoneAnswer()
+        return messages.DoneAnswer()
 
     @property
-    def _member(self) -> JoinRequest:
+    def _member(self) -> messages.JoinRequest:
         """This worker's place in the process group of its generation."""
         assert self._membership is not None
         return self._membership
 
-    def _run_case(self, request: CaseRequest) -> CaseAnswer:
+    def _run_case(self, request: messages.CaseRequest) -> messages.CaseAnswer:
         """Set the case up, measure it, and return the answer that the supervisor records."""
         begin_ns, case, before = time.perf_counter_ns(), request.case, process_state()
         self._progress.begin(request.number)
@@ -184,26 +143,26 @@ class Worker:
         communicator_ns = self._open_group(case, device)
         with self._opened(case, device, validate=case.validate) as operation:
             checked = case.validate and self._all_check(case, operation)
-            schedule = SampleSchedule(
+            schedule = loop.SampleSchedule(
                 case.warmup, case.batch, checked, f"{case.case_id}/{request.number}",
                 case.workload.features.settles, case.single_calls, case.check.has_every)
-            measured = measure(operation, device, self._progress, schedule,
-                               self._surroundings(request, operation))
+            measured = loop.measure(operation, device, self._progress, schedule,
+                                    self._surroundings(request, operation))
             end_ns = time.perf_counter_ns()
             memory = (operation.place.group.staging.how(device.torch_device.type)
                       if case.backend in INLINE_BACKENDS else None)  # unknown of other libraries
             reported = close(operation)  # may take one more step, within the operation's context
         self._progress.mark(WorkerPhase.IDLE)
-        n_wrong, wrong = total_wrong(measured.wrong, checked=checked)
+        n_wrong, wrong = loop.total_wrong(measured.wrong, checked=checked)
         left_behind = changed(before, process_state())
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
-        return CaseAnswer(
+        return messages.CaseAnswer(
             begin_ns, end_ns, str(device.torch_device), measured.stop_reason, communicator_ns,
             n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
             {"device_memory": memory, **reported,
              **({} if checked == case.validate else {HAS_NO_CHECK: True})}, left_behind)
 
-    def _profile(self, request: ProfileRequest) -> DoneAnswer:
+    def _profile(self, request: messages.ProfileRequest) -> messages.DoneAnswer:
         """Set a case up again, take profiled samples, and write this rank's trace of them."""
         from hpcbench.profiling.capture import ProfiledSamples, capture  # torch.profiler: 0.1 s
 
@@ -216,14 +175,15 @@ class Worker:
             captured = capture(
                 request.tool, operation, device, progress, ProfiledSamples(
                     case.warmup, case.batch, request.samples, device.torch_device.type == "cuda"),
-                Surroundings(self._start(case, request.clock), FixedCount(request.samples),
-                             self._control(case.backend).barrier, time.perf_counter_ns))
+                loop.Surroundings(
+                    self._start(case, request.clock), loop.FixedCount(request.samples),
+                    self._control(case.backend).barrier, time.perf_counter_ns))
         close(operation, with_report=False)  # nobody wants its counted step
         write_rank_file(Path(request.path), captured.trace, RankProfile(
             case.case_id, request.attempt, self._member.rank, str(device.torch_device),
             progress.rows().tolist(), captured.anchors))
         progress.mark(WorkerPhase.IDLE)
-        return DoneAnswer()
+        return messages.DoneAnswer()
 
     @contextlib.contextmanager
     def _opened(
@@ -250,24 +210,26 @@ class Worker:
             return NO_COMMUNICATOR
         self._control(case.backend).barrier()
         began_ns = time.perf_counter_ns()
-        self._groups[key] = open_groups(
+        self._groups[key] = groups.open_groups(
             case.backend, timedelta(seconds=member.timeout_s),
             case.group_ranks, member.rank, device.torch_device, self._mpi and self._mpi.tested)
         return time.perf_counter_ns() - began_ns
 
     def _control(self, backend: str) -> Control:
         if backend in INLINE_BACKENDS and self._mpi is not None:
-            return MpiControl(self._mpi.control)
+            return groups.MpiControl(self._mpi.control)
         return self._workers_control
 
-    def _surroundings(self, request: CaseRequest, operation: AnyOperation) -> Surroundings:
+    def _surroundings(
+        self, request: messages.CaseRequest, operation: AnyOperation,
+    ) -> loop.Surroundings:
         """Return how this case starts and stops here, and the faults that it is to have."""
         case, clock, faults = request.case, request.clock, request.faults
         control = self._control(case.backend)
         slow_down = operation.slow_down if isinstance(operation, CanSlowDown) else _undraggable
-        fold = slowest_rank if case.mode != "isolated" else (
-            first_to_last if case.arrival == TOGETHER else last_to_last)(clock)
-        return Surroundings(
+        fold = loop.slowest_rank if case.mode != "isolated" else (
+            loop.first_to_last if case.arrival == TOGETHER else loop.last_to_last)(clock)
+        return loop.Surroundings(
             start=self._start(case, clock), stopping=self._stopping(request, fold, control),
             finish=control.barrier, now_ns=time.perf_counter_ns,
             faults=before_call(faults, slow_down), late_s=before_timed_calls(faults),
@@ -280,16 +242,16 @@ class Worker:
         with opened(self._runner(stray.kind), stray.workload, place, validate=False) as operation:
             return operation
 
-    def _start(self, case: Case, clock: ClockModel) -> Start:
+    def _start(self, case: Case, clock: ClockModel) -> loop.Start:
         """Return how the samples of a case begin in its mode."""
         control, now_ns = self._control(case.backend), time.perf_counter_ns
         if case.mode != "isolated":
-            return after_barrier(control)
-        self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
-        start = AgreedStart(control, clock, now_ns, self._slack_ns)
+            return loop.after_barrier(control)
+        self._slack_ns = self._slack_ns or loop.first_slack_ns(control, now_ns)
+        start = loop.AgreedStart(control, clock, now_ns, self._slack_ns)
         if case.arrival != TOGETHER:
-            return entering_late(start, self._delay_ns(case), now_ns)
-        return start if case.world_size > 1 else of_one_rank(start)
+            return loop.entering_late(start, self._delay_ns(case), now_ns)
+        return start if case.world_size > 1 else loop.of_one_rank(start)
 
     def _delay_ns(self, case: Case) -> Callable[[], int]:
         """Return a function that gives this rank's delay in ns before the coming sample."""
@@ -311,16 +273,16 @@ class Worker:
         return bool(has)
 
     def _stopping(
-        self, request: CaseRequest, fold: Fold, control: Control,
-    ) -> FixedCount | EnoughSamples:
+        self, request: messages.CaseRequest, fold: loop.Fold, control: Control,
+    ) -> loop.FixedCount | loop.EnoughSamples:
         case = request.case
         if case.is_fixed:
-            return FixedCount(case.iterations)
+            return loop.FixedCount(case.iterations)
         rule = StopRule(min_n=case.min_iterations, max_n=case.iterations,
                         target=request.precision, budget_s=request.budget_s,
                         least_s=LEAST_PASS_S)
-        return EnoughSamples(rule, fold, control, self._progress, time.perf_counter_ns,
-                             decides=self._member.rank == 0)
+        return loop.EnoughSamples(rule, fold, control, self._progress, time.perf_counter_ns,
+                                  decides=self._member.rank == 0)
 
     def _device(self, name: str) -> AnyDevice:
         if name not in self._devices:
@@ -331,7 +293,7 @@ class Worker:
     def leave(self) -> None:
         """Destroy the process group together with the other workers."""
         if self._membership is not None:
-            host_barrier()
+            groups.host_barrier()
         self.abandon()
 
     def abandon(self) -> None:
@@ -339,7 +301,7 @@ class Worker:
         if dist.is_initialized():
             dist.destroy_process_group()
         self._membership = None
-        self._workers_control = GlooControl()
+        self._workers_control = groups.GlooControl()
         self._store = None
         self._groups.clear()
 
@@ -353,11 +315,11 @@ def _group_key(case: Case) -> tuple[object, ...]:
     return case.backend, case.group_ranks, case.case_id if case.index < 0 else ""
 
 
-def serve(channel: WorkerChannel, progress: SharedProgress) -> None:
+def serve(channel: messages.WorkerChannel, progress: SharedProgress) -> None:
     """Answer requests until one is to leave, or until the supervisor is gone."""
     worker = Worker(progress, supervised=True)
     with contextlib.suppress(EOFError, OSError):
-        while not isinstance(request := channel.receive(), LeaveRequest):
+        while not isinstance(request := channel.receive(), messages.LeaveRequest):
             channel.send(worker.answer(request))
         worker.leave()
-        channel.send(DoneAnswer())
+        channel.send(messages.DoneAnswer())

@@ -32,21 +32,13 @@ from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results, open_results
 from hpcbench.reduce.run_checks import environment_hash, noise_findings
-from hpcbench.trace.schema import (
-    SAMPLE_COLUMNS,
-    Header,
-    Noise,
-    Record,
-    SampleColumns,
-    Samples,
-    from_values,
-)
+from hpcbench.trace import schema
 from hpcbench.units import grouped
 
 _PROCESSES, _WRONG, _NOISE = "processes", "wrong_elements", "noise"
 _MOST_NOISE_S = 0.5
 Stored = Mapping[str, Any]
-Records = Mapping[int, Sequence[Record]]
+Records = Mapping[int, Sequence[schema.Record]]
 """All launches of a case, by rank."""
 
 
@@ -128,7 +120,7 @@ def _records_of(
 ) -> Records:
     """Return the records that ``samples`` were stacked from; ``by_launch``: wrong elements of each
     rank by launch, None for a file that has only their sum."""
-    columns = np.stack([getattr(samples, name) for name in SAMPLE_COLUMNS], axis=-1)
+    columns = np.stack([getattr(samples, name) for name in schema.SAMPLE_COLUMNS], axis=-1)
     launches = sorted(set(samples.launch.tolist()))
     reasons = item.timing.stop_reasons if item.timing else ("",) * len(launches)
     wrong = np.full((len(samples.ranks), len(launches)), -1 if item.n_wrong is None else 0)
@@ -147,8 +139,8 @@ def _records_of(
 
 
 def with_checks(
-    records: Mapping[int, Record], found: Sequence[tuple[int, str]],
-) -> dict[int, Record]:
+    records: Mapping[int, schema.Record], found: Sequence[tuple[int, str]],
+) -> dict[int, schema.Record]:
     """Return the records of one launch with what the checks of each rank found (`total_wrong`); all
     ranks agree on the status, and blame the first that is wrong."""
     first = next((rank for rank, (count, _) in zip(records, found, strict=True) if count > 0), -1)
@@ -159,13 +151,13 @@ def with_checks(
             for (rank, record), (count, text) in zip(records.items(), found, strict=True)}
 
 
-def program_record(case: Case, rows: Samples, stop_reason: str) -> Record:
+def program_record(case: Case, rows: schema.Samples, stop_reason: str) -> schema.Record:
     """Return a rank's record of one measurement, unchecked; ``rows`` are (sample,
     SAMPLE_COLUMNS)."""
-    return Record(
+    return schema.Record(
         case_id=case.case_id, pass_index=0, launch=0, attempt=0, status="ok", reason="",
         blamed_rank=-1, mode=case.mode, device=case.device, begin_ns=int(rows[0, 0]),
-        end_ns=int(rows[-1, 1]), n_wrong=-1, samples=SampleColumns.of_rows(rows),
+        end_ns=int(rows[-1, 1]), n_wrong=-1, samples=schema.SampleColumns.of_rows(rows),
         stop_reason=stop_reason)
 
 
@@ -178,16 +170,17 @@ def identified(case: Case) -> Case:
         "validate": case.validate}))
 
 
-def own_noise(rank: int, ranks: int, seconds: float) -> tuple[Header, Noise]:
+def own_noise(rank: int, ranks: int, seconds: float) -> tuple[schema.Header, schema.Noise]:
     """Return who this rank is, and what others take of its core before ``seconds`` of measuring."""
     host, process = socket.gethostname(), allocation(KernelFiles(), os.environ)
-    return Header("", "", rank, ranks, rank, host, host, os.getpid(), {}, {"process": process}), (
-        look_for_detours(check_s(_MOST_NOISE_S, seconds)))
+    header = schema.Header(
+        "", "", rank, ranks, rank, host, host, os.getpid(), {}, {"process": process})
+    return header, look_for_detours(check_s(_MOST_NOISE_S, seconds))
 
 
 def append(
-    path: Path, case: Case, records: Mapping[int, Record],
-    noise: Sequence[tuple[Header, Noise]],
+    path: Path, case: Case, records: Mapping[int, schema.Record],
+    noise: Sequence[tuple[schema.Header, schema.Noise]],
 ) -> None:
     """Write a file anew, with one more launch of a case, and each rank's noise before it. Raises
     FileError; then the file is as it was. Programs that end at the same time take turns."""
@@ -213,7 +206,7 @@ def _turn(folder: Path) -> Iterator[None]:
 
 
 def _append(
-    saved: SavedFile, case: Case, records: Mapping[int, Record], noise: Sequence[Finding],
+    saved: SavedFile, case: Case, records: Mapping[int, schema.Record], noise: Sequence[Finding],
 ) -> None:
     before = [*saved.processes.get(case.case_id, ())]
     own = f"{os.getpid()}/{psutil.Process().create_time():.2f}"
@@ -253,7 +246,7 @@ def _append(
 
 def _worst(noises: Mapping[str, Sequence[Sequence[Stored] | None]]) -> Iterator[Finding]:
     """Yield of each code the finding of the launch that lost most."""
-    every = [from_values(Finding, found) for launches in noises.values()
+    every = [schema.from_values(Finding, found) for launches in noises.values()
              for some in launches for found in some or ()]
     for of_code in grouped((found.code, found) for found in every).values():
         yield max(of_code, key=lambda found: found.share or 0)

@@ -15,16 +15,8 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends import child
 from hpcbench.backends.availability import known_uuid, no_code_reason, tool_facts, visible_devices
-from hpcbench.backends.child import (
-    LIMIT_S,
-    QUIET_S,
-    Answers,
-    ChildTask,
-    gpus_start_s,
-    kept_child,
-    run_in_children,
-)
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.backends.gpus import (
     amd_refusals,
@@ -93,7 +85,7 @@ _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc",
 """Child -> the versions that it reports."""
 
 
-def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
+def gather_facts(tools: Iterable[str] = (), limit_s: float = child.LIMIT_S) -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
     Calls that may crash or hang in a driver or library run in forked children, before gloo starts
@@ -110,13 +102,13 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
     ``versions``; ``libraries`` (`loaded_libraries`, with those of ucc's child); ``tools``
     (`tool_facts` of ``tools``); ``lost`` (by child: how it ended early, the loss, the remedy)."""
     brief_s = _SHARE_OF_OTHERS * limit_s
-    with kept_child(_cuda_task(), limit_s) as cuda_answers:
-        first = {**run_in_children({"ucc": ucc_task()}, brief_s), "cuda": cuda_answers()}
+    with child.kept_child(_cuda_task(), limit_s) as cuda_answers:
+        first = {**child.run_in_children({"ucc": ucc_task()}, brief_s), "cuda": cuda_answers()}
         cuda = _cuda(first["cuda"])
         ucc = ucc_facts(first["ucc"])
         has_nvml = importlib.util.find_spec("pynvml") is not None
         has_amdsmi = torch.version.hip is not None and amdsmi_is_installed()
-        then = run_in_children({
+        then = child.run_in_children({
             "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if has_nvml else None,
             "amdsmi": functools.partial(_amd_answers, cuda["uuids"]) if has_amdsmi else None,
             "ucc on cuda": cuda_task if cuda["available"] and not ucc["reason"] else None},
@@ -150,29 +142,29 @@ def _quiet_s(cuda: Mapping[str, Any]) -> float:
     """Return after how long without an answer a library that reads GPUs hangs: one that CUDA has
     not started yet takes longer."""
     gpus = max(len(cuda["uuids"]), nvidia_gpus())
-    return QUIET_S + (_QUIET_OF_A_GPU_S * gpus if cuda["available"] else gpus_start_s())
+    return child.QUIET_S + (_QUIET_OF_A_GPU_S * gpus if cuda["available"] else child.gpus_start_s())
 
 
-def _costs(answers: Mapping[str, Answers | None]) -> dict[str, str]:
+def _costs(answers: Mapping[str, child.Answers | None]) -> dict[str, str]:
     """Return a line for each child that crashed or hung: its end, the loss, a remedy."""
     return {name: f"the {who} probe {found.lost}: {cost}; {remedy}"
             for name, (who, cost, remedy) in _CHILDREN.items()
             if (found := answers.get(name)) is not None and found.lost}
 
 
-def _unknown_versions(answers: Mapping[str, Answers | None]) -> dict[str, str]:
+def _unknown_versions(answers: Mapping[str, child.Answers | None]) -> dict[str, str]:
     """Return the versions that children lost: they make no difference between ranks."""
     return {version: UNKNOWN_VERSION for name, versions in _VERSIONS.items()
             if (found := answers.get(name)) is not None and found.lost for version in versions}
 
 
-def _cuda_task() -> ChildTask | None:
+def _cuda_task() -> child.ChildTask | None:
     """Return the task of CUDA's child; None where this torch can have no GPU."""
     built = torch.version.cuda or torch.version.hip
     return (lambda: _cuda_answers().items()) if built else None
 
 
-def _cuda(answers: Answers | None) -> dict[str, Any]:
+def _cuda(answers: child.Answers | None) -> dict[str, Any]:
     """Return the child's answers, or with ``reason`` why there is no GPU."""
     none: dict[str, Any] = {
         "available": False, "names": [], "uuids": [], "memory_bytes": [], "capabilities": [],

@@ -17,7 +17,7 @@ from typing import Annotated, Optional
 import typer
 
 from hpcbench import __version__
-from hpcbench.commands import flags as completion
+from hpcbench.commands import flags
 from hpcbench.commands.flags import (
     FILES,
     JOB,
@@ -193,7 +193,7 @@ def suite(
         "--config", "-c", metavar="FILE", rich_help_panel=FILES,
         help="A further sweep file; repeatable.")] = None,
     summary: Annotated[Optional[Path], typer.Option(
-        "--output", metavar="FILE", rich_help_panel=FILES, callback=completion.not_dash,
+        "--output", metavar="FILE", rich_help_panel=FILES, callback=flags.not_dash,
         help="Write suite.json to this file, too.")] = None,
     as_json: Annotated[bool, typer.Option(
         "--json", rich_help_panel=PRINTED,
@@ -276,11 +276,11 @@ def profile(
         "-d", "--duration", metavar="TIME", rich_help_panel=_PROFILE,
         help="Time of all timed loops together: 30s (default), 2m, 500ms.")] = "30s",
     target: Annotated[str, typer.Option(
-        "-t", "--target", metavar="NAME", autocompletion=completion.targets,
+        "-t", "--target", metavar="NAME", autocompletion=flags.targets,
         rich_help_panel=_PROFILE,
         help="sync_stalls (default), compute or communication.")] = "sync_stalls",
     tool: Annotated[Optional[str], typer.Option(
-        metavar="TOOL", autocompletion=completion.tools, rich_help_panel=_PROFILE,
+        metavar="TOOL", autocompletion=flags.tools, rich_help_panel=_PROFILE,
         help="Profiler: torch (default), nsys or none.")] = None,
     samples: Annotated[Optional[int], typer.Option(
         metavar="N", rich_help_panel=_PROFILE, help="Profiled samples of each case.")] = None,

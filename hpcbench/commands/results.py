@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from hpcbench.commands import flags as completion
-from hpcbench.commands.flags import (
-    FILES,
-    PRINTED,
-    ExplainOption,
-    JsonOption,
-    QuietOption,
-    VerboseOption,
-    free_target,
-    verbosity_of,
-)
+from hpcbench.commands import flags
 from hpcbench.errors import UsageError
 from hpcbench.measurement.process import rare_collection
 from hpcbench.registry import CommandSpec, offered
@@ -35,8 +25,8 @@ def reduce(
         metavar="FOLDER", help="A results folder, finished or not.")],
     allow_mixed: Annotated[bool, typer.Option(
         "--allow-mixed", help="Accept ranks whose software versions differ.")] = False,
-    explain: ExplainOption = False,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    explain: flags.ExplainOption = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Rebuild results, plots and report from the traces in a folder.
 
@@ -52,7 +42,7 @@ def reduce(
     from hpcbench.report.summary import write_reports
 
     refuse_suite(folder)
-    verbosity = verbosity_of(verbose, quiet)
+    verbosity = flags.verbosity_of(verbose, quiet)
     verbosity.details([f"reads the traces in {folder.absolute()}"])
     with verbosity.stage("reduction"):
         results = reduce_folder(folder, allow_mixed=allow_mixed)
@@ -70,8 +60,8 @@ def reduce(
 def show(
     path: Annotated[Path, typer.Argument(
         metavar="RESULTS", help="results.h5, or the folder with it.")],
-    as_json: JsonOption = False, explain: ExplainOption = False,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    as_json: flags.JsonOption = False, explain: flags.ExplainOption = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Print the tables and the summary of a run, or the runs of a suite.
 
@@ -85,7 +75,7 @@ def show(
     from hpcbench.report.answer_lines import topic_results_of_file
     from hpcbench.report.console import print_results, print_suite
 
-    verbosity = verbosity_of(verbose, quiet)
+    verbosity = flags.verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}"])
     if is_suite(path):
         suite = read_suite(path)
@@ -116,10 +106,10 @@ def compare(
         "--smallest-effect", min=0.001, max=1.0, metavar="SHARE",
         help="Smallest change that matters; default: 0.03.")] = 0.03,
     plot: Annotated[Optional[Path], typer.Option(
-        "--plot", metavar="FILE", callback=completion.in_folder,
+        "--plot", metavar="FILE", callback=flags.in_folder,
         help="Also draw the ratios (PNG, SVG or PDF).")] = None,
-    as_json: JsonOption = False,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    as_json: flags.JsonOption = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Compare runs: faster, slower, the same, or undecided.
 
@@ -134,7 +124,7 @@ def compare(
         print_comparisons_json,
     )
 
-    verbosity = verbosity_of(verbose, quiet)
+    verbosity = flags.verbosity_of(verbose, quiet)
     verbosity.details([f"reads {side}" for side in sides])
     if plot is not None:
         check_plot_name(plot)
@@ -169,18 +159,19 @@ def check(
         "--smallest-effect", min=0.001, max=1.0, metavar="SHARE", rich_help_panel=_AGAINST,
         help="With --baseline: smallest change that matters; default: 0.03.")] = 0.03,
     style: Annotated[str, typer.Option(
-        "--exit-style", metavar="STYLE", autocompletion=completion.exit_styles,
-        rich_help_panel=PRINTED,
+        "--exit-style", metavar="STYLE", autocompletion=flags.exit_styles,
+        rich_help_panel=flags.PRINTED,
         help="Exit codes for ci (default), slurm, nagios, npd or gpud.")] = "ci",
     learn: Annotated[bool, typer.Option(
         "--learn", rich_help_panel=_LEARN, help="Write limits from these clean runs.")] = False,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", rich_help_panel=_LEARN, callback=completion.not_dash,
+        "-o", "--output", metavar="FILE", rich_help_panel=_LEARN, callback=flags.not_dash,
         help="The new file of limits.")] = None,
     share: Annotated[float, typer.Option(
         "--share", min=0.1, max=0.999, metavar="SHARE", rich_help_panel=_LEARN,
         help="Share of launches that meet a limit; default: 0.75.")] = 0.75,
-    as_json: JsonOption = False, verbose: VerboseOption = False, quiet: QuietOption = False,
+    as_json: flags.JsonOption = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Pass or fail stored results by limits or a baseline.
 
@@ -285,13 +276,13 @@ def advise(
         metavar="RESULTS...",
         help="results.h5 or its folder; several are analysed together.")],
     only: Annotated[Optional[list[str]], typer.Option(
-        "--only", metavar="TOPIC", autocompletion=completion.topics,
-        help=completion.about_topics())] = None,
+        "--only", metavar="TOPIC", autocompletion=flags.topics,
+        help=flags.about_topics())] = None,
     to: Annotated[Optional[str], typer.Option(
-        "--to", metavar="LIBRARY", autocompletion=completion.tuners, rich_help_panel=_TUNER,
+        "--to", metavar="LIBRARY", autocompletion=flags.tuners, rich_help_panel=_TUNER,
         help="Write only the tuner table of nccl, rccl or ncclx.")] = None,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", rich_help_panel=_TUNER, callback=completion.dash_prints,
+        "-o", "--output", metavar="FILE", rich_help_panel=_TUNER, callback=flags.dash_prints,
         help="File to write; default: standard output.")] = None,
     force: Annotated[bool, typer.Option(
         "--force", help="Replace an existing file.")] = False,
@@ -304,10 +295,10 @@ def advise(
         "--traffic", metavar="FILE",
         help="A job's recorded calls, of which RESULTS are the replay: why slow, what if?")] = None,
     prove: Annotated[Optional[Path], typer.Option(
-        "--prove", metavar="FILE", callback=completion.in_folder,
+        "--prove", metavar="FILE", callback=flags.in_folder,
         help="With --traffic: write a sweep of the best setting and the present.")] = None,
-    as_json: JsonOption = False,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    as_json: flags.JsonOption = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Recommend settings; find stragglers, slow links, drift and cost.
 
@@ -317,7 +308,7 @@ def advise(
         hpcbench advise results/latest --to nccl -o tuner.csv"""
     from hpcbench.report import answer_lines
 
-    verbosity = verbosity_of(verbose, quiet)
+    verbosity = flags.verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
     if to is not None or (TUNER in files and not TUNER.exists()):
         _write_tuner(files, to, output, force=force, is_mixed=bool(only) or as_json)
@@ -344,16 +335,16 @@ def plot(
     path: Annotated[Path, typer.Argument(
         metavar="RESULTS", help="results.h5, or the folder with it.")],
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output-dir", metavar="DIR", rich_help_panel=FILES, callback=completion.not_dash,
+        "-o", "--output-dir", metavar="DIR", rich_help_panel=flags.FILES, callback=flags.not_dash,
         help="Folder of the images; default: plots/ beside the results.")] = None,
     image_format: Annotated[Optional[str], typer.Option(
-        "--format", metavar="FORMAT", autocompletion=completion.image_formats,
-        rich_help_panel=FILES, help="png (default), svg or pdf (for --style paper).")] = None,
+        "--format", metavar="FORMAT", autocompletion=flags.image_formats,
+        rich_help_panel=flags.FILES, help="png (default), svg or pdf (for --style paper).")] = None,
     style: Annotated[str, typer.Option(
-        "--style", metavar="STYLE", autocompletion=completion.plot_styles, rich_help_panel=FILES,
+        "--style", metavar="STYLE", autocompletion=flags.plot_styles, rich_help_panel=flags.FILES,
         help="report (default), or paper: one column (3.5 in) wide.")] = "report",
     kind: Annotated[Optional[str], typer.Option(
-        "--kind", metavar="KIND", autocompletion=completion.benchmarks, rich_help_panel=_CHARTS,
+        "--kind", metavar="KIND", autocompletion=flags.benchmarks, rich_help_panel=_CHARTS,
         help="Only charts of this kind of case, such as training.")] = None,
     only: Annotated[Optional[list[str]], typer.Option(
         "--only", metavar="NAME", rich_help_panel=_CHARTS,
@@ -361,7 +352,7 @@ def plot(
     case: Annotated[Optional[str], typer.Option(
         "--case", metavar="CASE", rich_help_panel=_CHARTS,
         help="Case of the rank x iteration map, by id or label.")] = None,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Draw latency, bandwidth and the rank x iteration map.
 
@@ -374,7 +365,7 @@ def plot(
     from hpcbench.report.plots import named_style, plot_file
 
     refuse_suite(path)
-    verbosity_of(verbose, quiet).details([f"reads {path.absolute()}"])
+    flags.verbosity_of(verbose, quiet).details([f"reads {path.absolute()}"])
     chosen = ChartChoice(kind, tuple(only or ()), case)
     for figure in plot_file(path, output, image_format, chosen, named_style(style)):
         say(figure)
@@ -383,20 +374,21 @@ def plot(
 @rare_collection()
 def report(
     files: Annotated[Optional[list[Path]], typer.Argument(
-        metavar="[RUN...]", rich_help_panel=FILES,
+        metavar="[RUN...]", rich_help_panel=flags.FILES,
         help="Runs or suites; several are compared. Default: results/latest.")] = None,
     source: Annotated[Optional[Path], typer.Option(
-        "-s", "--source", metavar="DIR", rich_help_panel=FILES,
+        "-s", "--source", metavar="DIR", rich_help_panel=flags.FILES,
         help="Report all runs in this folder.")] = None,
     file_format: Annotated[Optional[str], typer.Option(
-        "-f", "--format", metavar="FORMAT", autocompletion=completion.report_formats,
-        rich_help_panel=FILES, help="html, pdf or md; default: by the name of the file.")] = None,
+        "-f", "--format", metavar="FORMAT", rich_help_panel=flags.FILES,
+        autocompletion=flags.report_formats,
+        help="html, pdf or md; default: by the name of the file.")] = None,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", rich_help_panel=FILES, callback=completion.not_dash,
+        "-o", "--output", metavar="FILE", rich_help_panel=flags.FILES, callback=flags.not_dash,
         help="File to write; default: report.html, beside one run's results.")] = None,
     force: Annotated[bool, typer.Option(
-        "--force", rich_help_panel=FILES, help="Replace an existing file.")] = False,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+        "--force", rich_help_panel=flags.FILES, help="Replace an existing file.")] = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Write a report with verdict, tables and charts in one file.
 
@@ -417,8 +409,8 @@ def report(
         raise UsageError("give FILE or --source DIR, not both")
     chosen = chosen_format(file_format, output)
     paths = files or (runs_below(source) if source is not None else [LATEST])
-    target = free_target(output_path(paths, output, chosen), force=force)
-    verbosity = verbosity_of(verbose, quiet)
+    target = flags.free_target(output_path(paths, output, chosen), force=force)
+    verbosity = flags.verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in paths])
     with open_runs(paths) as runs, verbosity.stage("report"):
         say(write_report(runs, chosen, target))

@@ -24,16 +24,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from hpcbench.config.axes import (
-    CHECKED,
-    YAML_SWITCHES,
-    CheckAxis,
-    Iterations,
-    OneOrMany,
-    Ports,
-    nearest,
-    quote,
-)
+from hpcbench.config import axes
 from hpcbench.config.section import (
     NAME_PATTERN,
     Below,
@@ -101,7 +92,7 @@ def _divided(line: str) -> tuple[str, str]:
     return (key, message) if colon else ("", line)
 
 
-Texts = Annotated[tuple[Text, ...], OneOrMany()]
+Texts = Annotated[tuple[Text, ...], axes.OneOrMany()]
 
 
 class Hardware(Section):
@@ -142,7 +133,7 @@ class Launch(Section):
         "loopback on one node, else that of rank 0's host name.")
     interface: Text | None = key(
         None, "Network interface of gloo and nccl's sockets, such as eth0.")
-    port: Ports = key((0, 0), "Port on rank 0: 0 for any free one, a number, or {from, to}.")
+    port: axes.Ports = key((0, 0), "Port on rank 0: 0 for any free one, a number, or {from, to}.")
     memory_limit_gb: Annotated[float, Field(gt=0, le=1e6)] | None = key(
         None, "GB of data memory (RLIMIT_DATA) of a worker.")
     inline: bool = key(False, "Run the worker in the MPI process, for a debugger.")
@@ -157,16 +148,17 @@ class Measure(Section):
     """How each case is measured, unless its block says otherwise."""
 
     warmup: Warmup = key(5, "Samples before the timed ones (pipelined: of batch calls).")
-    iterations: Iterations = key(
+    iterations: axes.Iterations = key(
         "auto", "Timed iterations of each pass; auto: until precise enough.")
     min_iterations: Count = key(7, "auto: least iterations of a pass.")
     max_iterations: Count = key(10_000, "auto: most iterations of a pass.")
     precision: Annotated[float, Field(gt=0, lt=1)] = key(
         0.01, "auto: half-width of the median's 99 % interval, relative.")
     budget_s: Positive = key(30.0, "auto: seconds for the timed loops of the whole job.")
-    check: CheckAxis = key(
-        CHECKED, "Check results: true (or ends) the first, the last and some between; every; N: "
-        "N more calls; false.", alias="validate", json_schema_extra={"default": CHECKED.plain})
+    check: axes.CheckAxis = key(
+        axes.CHECKED, "Check results: true (or ends) the first, the last and some between; every; "
+        "N: N more calls; false.", alias="validate",
+        json_schema_extra={"default": axes.CHECKED.plain})
     mode: Mode = key("isolated", "How an iteration starts.")
     batch: Annotated[int, Field(ge=1, le=100_000)] = key(
         20, "Calls of one sample in mode pipelined.")
@@ -208,7 +200,7 @@ class Telemetry(Section):
     """What supervisors read of the machine while workers measure."""
 
     rate_hz: Annotated[float, Field(ge=1, le=10)] = key(2.0, "Readings a second.")
-    without: Annotated[tuple[Unread, ...], OneOrMany()] = key(
+    without: Annotated[tuple[Unread, ...], axes.OneOrMany()] = key(
         (), "Sources to leave out: process, cpu, frequency, energy, network, gpu; or all.")
 
 
@@ -273,7 +265,7 @@ class Config(Section):
     model: Texts = key((), "Run only trainings, of these models instead of those in blocks.")
     strategy: Texts = key(
         (), "Run only trainings, with these strategies instead of those in blocks.")
-    required_backends: Annotated[tuple[Requirable, ...], OneOrMany()] = key(
+    required_backends: Annotated[tuple[Requirable, ...], axes.OneOrMany()] = key(
         (), "Fail where one is missing: names as backend has them, cuda or mps.")
     hardware: Hardware = Hardware.model_construct()
     launch: Launch = Launch.model_construct()
@@ -284,7 +276,7 @@ class Config(Section):
     benchmarks: tuple[Block, ...] = key((), "The sweeps, in order.")
     limits: tuple[Limit, ...] = key(
         (), "Limits of results, as in a file of limits (docs/compare.md); exit code 1 if missed.")
-    fail_below: Annotated[tuple[Below, ...], OneOrMany()] = key(
+    fail_below: Annotated[tuple[Below, ...], axes.OneOrMany()] = key(
         (), "Least rates in short: NAME[:SIZE]:METRIC=VALUE[UNIT].")
     fault: tuple[Fault, ...] = key((), "Errors made on purpose. For testing only.")
     _origin: Origin = PrivateAttr(default=Origin())
@@ -469,7 +461,7 @@ def key_path(location: Iterable[int | str], raw: Any) -> str:
     path = ""
     for part in location:
         if isinstance(part, str) and part != "[key]":
-            name = part if part.isprintable() else quote(part)
+            name = part if part.isprintable() else axes.quote(part)
             path += f".{name}" if path else name
             raw = raw.get(part) if isinstance(raw, Mapping) else None
         elif isinstance(part, int) and isinstance(raw, list):
@@ -491,7 +483,7 @@ def _message(item: ErrorDetails, root: type[BaseModel]) -> str:
     if kind in _WANTED:
         wanted = _WANTED[kind].format(**item.get("ctx", {}))
         read = kind == "string_type" and isinstance(item["input"], bool)
-        return f"{wanted}, not {quote(item['input'])}" + f"; {YAML_SWITCHES}" * read
+        return f"{wanted}, not {axes.quote(item['input'])}" + f"; {axes.YAML_SWITCHES}" * read
     return item["msg"]
 
 
@@ -531,7 +523,7 @@ def _unknown_key(location: Location, root: type[BaseModel]) -> str:
 
 
 def _guess(key: str, allowed: Iterable[str]) -> str:
-    guess = nearest(key, allowed)
+    guess = axes.nearest(key, allowed)
     return f' did you mean "{guess}"?' if guess else ""
 
 

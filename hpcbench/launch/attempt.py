@@ -23,18 +23,9 @@ from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.order import History, Turn, case_budget_s, launch_s, turns
 from hpcbench.records import dataclass
 from hpcbench.telemetry.sampler import Sampler
+from hpcbench.trace import schema
 from hpcbench.trace.columns import TELEMETRY_NOTE
 from hpcbench.trace.journal import Journal
-from hpcbench.trace.schema import (
-    NO_COMMUNICATOR,
-    SAMPLE_COLUMNS,
-    UNTIMED,
-    Phases,
-    Record,
-    SampleColumns,
-    Samples,
-    no_samples,
-)
 
 PlainPlan = Annotated[Plan, Codec(plan_from_json, plan_to_json)]
 
@@ -132,7 +123,7 @@ class SupervisorContext:
         return self.attempt.config.launch.inline
 
 
-_START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns", "flags"))
+_START, _END, _FLAGS = map(schema.SAMPLE_COLUMNS.index, ("start_ns", "end_ns", "flags"))
 
 
 def record_telemetry(job: SupervisorContext) -> None:
@@ -154,7 +145,7 @@ class CaseRun:
     end_ns: int
 
 
-def case_record(run: CaseRun, outcome: CaseOutcome, rows: Samples) -> Record:
+def case_record(run: CaseRun, outcome: CaseOutcome, rows: schema.Samples) -> schema.Record:
     answer, evidence = outcome.own.answer, outcome.own.evidence
     if not isinstance(answer, CaseAnswer):
         answer = CaseAnswer(run.begin_ns, run.end_ns, device="")
@@ -162,8 +153,8 @@ def case_record(run: CaseRun, outcome: CaseOutcome, rows: Samples) -> Record:
     if evidence.wrong:
         detail["wrong"] = evidence.wrong
     detail |= {name: value for name, value in answer.detail.items() if value}
-    phases: Phases = {name: np.array(values, dtype=np.int64)
-                      for name, values in answer.phases.items()}
+    phases: schema.Phases = {name: np.array(values, dtype=np.int64)
+                             for name, values in answer.phases.items()}
     if any(len(values) != len(rows) for values in phases.values()):
         longest = max(map(len, phases.values()))
         detail["phases"], phases = f"up to {longest} durations of {len(rows)} samples", {}
@@ -172,24 +163,28 @@ def case_record(run: CaseRun, outcome: CaseOutcome, rows: Samples) -> Record:
         unmeasured_record(run.case, run.turn, run.attempt, verdict.status, verdict.reason),
         blamed_rank=verdict.blamed_rank, device=answer.device, begin_ns=answer.begin_ns,
         end_ns=answer.end_ns, n_wrong=evidence.n_wrong,
-        samples=SampleColumns.of_rows(rows), detail=detail,
+        samples=schema.SampleColumns.of_rows(rows), detail=detail,
         position=run.position, stop_reason=answer.stop_reason,
         communicator_ns=answer.communicator_ns, phases=phases)
 
 
-def unmeasured_record(case: Case, turn: Turn, attempt: int, status: str, reason: str) -> Record:
+def unmeasured_record(
+    case: Case, turn: Turn, attempt: int, status: str, reason: str,
+) -> schema.Record:
     """Return a record without samples of a case in one pass of one launch."""
-    return Record(
+    return schema.Record(
         case_id=case.case_id, pass_index=turn.pass_index, launch=turn.launch, attempt=attempt,
         status=status, reason=reason, blamed_rank=-1, mode=case.mode, device="", begin_ns=0,
-        end_ns=0, n_wrong=-1, samples=no_samples(), detail={}, stop_reason="", position=-1,
-        communicator_ns=NO_COMMUNICATOR, phases={})
+        end_ns=0, n_wrong=-1, samples=schema.no_samples(), detail={}, stop_reason="", position=-1,
+        communicator_ns=schema.NO_COMMUNICATOR, phases={})
 
 
-def canary_note(case: Case, turn: Turn, outcome: CaseOutcome, rows: Samples) -> dict[str, Any]:
+def canary_note(
+    case: Case, turn: Turn, outcome: CaseOutcome, rows: schema.Samples,
+) -> dict[str, Any]:
     """Return the note of one canary run: its durations on this rank in ns, or why there are none.
     """
-    timed = rows[(rows[:, _FLAGS] & UNTIMED) == 0]
+    timed = rows[(rows[:, _FLAGS] & schema.UNTIMED) == 0]
     ran = outcome.verdict.status == "ok" and len(timed)
     return {
         "case_id": case.case_id, "launch": turn.launch, "pass_index": turn.pass_index,

@@ -12,18 +12,7 @@ from dataclasses import field
 from typing import Any
 
 from hpcbench import __version__
-from hpcbench.backends.availability import (
-    RankFacts,
-    gpu_indices,
-    gpu_names,
-    is_gpu_lost,
-    lacking,
-    missing_tool,
-    resolve_device,
-    unavailable,
-    unreachable,
-    wanted_tools,
-)
+from hpcbench.backends import availability
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.config.axes import BACKENDS, GPU_DEVICES, library_of
 from hpcbench.config.schema import stored_config
@@ -54,7 +43,7 @@ class JobMachine:
     """The network of a job, and the facts of all its ranks."""
 
     network: Network
-    ranks: tuple[RankFacts, ...]
+    ranks: tuple[availability.RankFacts, ...]
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -63,7 +52,7 @@ class JobMachine:
         return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
 
     def gpu_of(self, rank: int) -> int | None:
-        return gpu_indices(self.ranks)[rank]
+        return availability.gpu_indices(self.ranks)[rank]
 
     def socket_env(self) -> Mapping[str, str]:
         """Return the variables that fix the network interface, unless the user has set them."""
@@ -86,7 +75,7 @@ class Resolution:
     failures: frozenset[str] = frozenset()
 
 
-def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
+def resolve(plan: Plan, ranks: Sequence[availability.RankFacts]) -> Resolution:
     """Decide for every case that is not skipped already; the same facts give the same answer."""
     devices: dict[str, str] = {}
     skips: dict[str, str] = {}
@@ -97,17 +86,17 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         members = ranks[:case.world_size]
         wanted = next((name for name in required.intersection(GPU_DEVICES)
                        if case.device in (name, "auto")), None)
-        device = wanted or resolve_device(case.backend, case.device, members)
-        absent = case.skip or unavailable(case.backend, device, members)
-        reason = (absent or lacking(case, device, members)
+        device = wanted or availability.resolve_device(case.backend, case.device, members)
+        absent = case.skip or availability.unavailable(case.backend, device, members)
+        reason = (absent or availability.lacking(case, device, members)
                   or next(filter(None, (_lacks(case, call, device, rank.facts) for call
                                         in case.workload.features.calls for rank in members)), None)
-                  or missing_tool(case, device, members)
-                  or unreachable(case, device, members)
+                  or availability.missing_tool(case, device, members)
+                  or availability.unreachable(case, device, members)
                   or _too_large(case, device, members))
         if reason:
             skips[case.case_id] = reason
-            if not case.skip and is_gpu_lost(case, members):
+            if not case.skip and availability.is_gpu_lost(case, members):
                 failures.add(case.case_id)
         else:
             devices[case.case_id] = device
@@ -118,18 +107,19 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
     return Resolution(devices, skips, unmet, _no_gpu(plan.cases, ranks), frozenset(failures))
 
 
-def _no_gpu(cases: Sequence[Case], ranks: Sequence[RankFacts]) -> str:
+def _no_gpu(cases: Sequence[Case], ranks: Sequence[availability.RankFacts]) -> str:
     """Return a line if there are cases on GPUs and none is available, with the reason; else ""."""
     of_gpus = [case for case in cases if case.device in GPU_DEVICES and not case.skip]
-    reasons = [unavailable(case.backend, case.device, ranks[:case.world_size]) for case in of_gpus]
+    reasons = [availability.unavailable(case.backend, case.device, ranks[:case.world_size])
+               for case in of_gpus]
     if not of_gpus or not all(reasons):
         return ""
     return f"no GPU: {len(of_gpus)} of {plural(len(cases), 'case')} cannot run ({reasons[0]})"
 
 
 def resolve_here(plan: Plan) -> Plan:
-    facts = _facts_here(wanted_tools(plan.cases))
-    ranks = [RankFacts(rank, socket.gethostname(), rank, facts)
+    facts = _facts_here(availability.wanted_tools(plan.cases))
+    ranks = [availability.RankFacts(rank, socket.gethostname(), rank, facts)
              for rank in range(plan.world_size)]
     resolution = resolve(plan, ranks)
     cases = tuple(
@@ -147,13 +137,14 @@ def probe_here() -> dict[str, Any]:
 
     Raises LaunchError if torch cannot be imported."""
     facts = _facts_here([])
-    here = [RankFacts(0, socket.gethostname(), 0, facts)]
+    here = [availability.RankFacts(0, socket.gethostname(), 0, facts)]
     natural = {"nccl": "cuda", "gloo": "cpu", "mpi": "cpu"}
     return {
-        "backends": {name: unavailable(name, natural.get(name, "cpu"), here) for name in BACKENDS},
+        "backends": {name: availability.unavailable(name, natural.get(name, "cpu"), here)
+                     for name in BACKENDS},
         "devices": {"cpu": None, "cuda": facts["cuda"]["reason"],
                     "mps": facts["mps"]["reason"]},
-        "device_names": gpu_names(facts),
+        "device_names": availability.gpu_names(facts),
         "gpu_memory_bytes": facts["cuda"]["memory_bytes"],
         "links": (facts["gpu_topology"] or {}).get("links", []),
         "versions": facts["versions"],
@@ -173,8 +164,8 @@ def _lacks(case: Case, call: Call, device: str, facts: Mapping[str, Any]) -> str
                  for name, is_needed in missing.items() if is_needed and facts[name]), None)
 
 
-def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    indices = gpu_indices(ranks) if device == "cuda" else [None] * len(ranks)
+def _too_large(case: Case, device: str, ranks: Sequence[availability.RankFacts]) -> str | None:
+    indices = availability.gpu_indices(ranks) if device == "cuda" else [None] * len(ranks)
     for rank, index in zip(ranks, indices, strict=True):
         if index is not None:
             gpu_bytes = rank.facts["cuda"]["memory_bytes"][index]
@@ -227,17 +218,17 @@ def _mpi_facts_here(env: Mapping[str, str]) -> Any:
 
 def probe_ranks(
     session: Session, plan: Plan, pool: WorkerPool, *, allow_mixed: bool,
-) -> tuple[RankFacts, ...]:
+) -> tuple[availability.RankFacts, ...]:
     """Return the facts of all ranks' machines; refuse ranks whose software differs. Collective."""
     comm, topology = session
-    facts = on_all(comm, "probing the machine",
-                   lambda: {**pool.facts(wanted_tools(plan.cases)), "mpi": mpi_facts()})
+    facts = on_all(comm, "probing the machine", lambda: {
+        **pool.facts(availability.wanted_tools(plan.cases)), "mpi": mpi_facts()})
     places = comm.allgather([topology.hostname, topology.local_rank, {
         "mpi": topology.mpi, "python": platform.python_version()}])
     mixed = None if allow_mixed else version_mix(facts, places)
     if mixed:
         raise AgreedError(mixed, ExitCode.USAGE)  # all ranks see the same facts
-    return tuple(RankFacts(rank, hostname, local_rank, facts[rank])
+    return tuple(availability.RankFacts(rank, hostname, local_rank, facts[rank])
                  for rank, (hostname, local_rank, _) in enumerate(places))
 
 

@@ -26,17 +26,7 @@ from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.order import History
 from hpcbench.records import dataclass
 from hpcbench.texts import path_of, say, to_json
-from hpcbench.trace.container import (
-    LATEST,
-    PLAN_FILE,
-    attempt_folder,
-    attempt_folders,
-    attempt_of,
-    is_suite,
-    planned_ranks,
-    sync_folder,
-    whole_file,
-)
+from hpcbench.trace import container
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, seal, trace_path
 from hpcbench.trace.source import UnreadableTrace, was_cut_short
@@ -65,7 +55,7 @@ class RunFolder:
 
     @property
     def traces(self) -> Path:
-        return attempt_folder(self.path / "traces", self.attempt)
+        return container.attempt_folder(self.path / "traces", self.attempt)
 
 
 _RUN_FOLDER: Plain[RunFolder] = Plain(RunFolder)
@@ -80,7 +70,8 @@ def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> Run
         folder.traces.mkdir(parents=True)
         for name, text in _plan_files(plan).items():
             (folder.path / name).write_text(text)
-        stays = plan.world_size == 1 and (planned_ranks(folder.path.parent / LATEST) or 1) > 1
+        before = folder.path.parent / container.LATEST
+        stays = plan.world_size == 1 and (container.planned_ranks(before) or 1) > 1
         notes = convenience_notes(folder.path, is_named=path is not None, stays=stays)
     return replace(folder, notes=notes)
 
@@ -123,12 +114,12 @@ def resume_folder(path: Path, plan: Plan, history: History) -> RunFolder:
     folder = RunFolder(path, history.run_id, history.attempt)
     try:
         folder.traces.mkdir(parents=True)
-        if plan.plan_hash not in (path / PLAN_FILE).read_text():
+        if plan.plan_hash not in (path / container.PLAN_FILE).read_text():
             for name in ("config", "plan"):
                 kept = path / f"{name}-before-attempt{history.attempt}.json"
                 kept.write_bytes((path / f"{name}.json").read_bytes())
             for name, text in _plan_files(plan).items():
-                with whole_file(path / name) as part:
+                with container.whole_file(path / name) as part:
                     part.write_text(text)
         notes = convenience_notes(path, is_named=True)
     except FileExistsError as error:
@@ -141,7 +132,7 @@ def resume_folder(path: Path, plan: Plan, history: History) -> RunFolder:
 
 def _plan_files(plan: Plan) -> dict[str, str]:
     return {"config.json": to_json(plan.config, indent=1) + "\n",
-            PLAN_FILE: to_json(plan_to_json(plan)) + "\n"}
+            container.PLAN_FILE: to_json(plan_to_json(plan)) + "\n"}
 
 
 def point_latest_to(path: Path) -> None:
@@ -149,8 +140,8 @@ def point_latest_to(path: Path) -> None:
 
     In a suite there is none: it would stand among the members. Process ids are not unique in
     containers, so the temporary name is random."""
-    latest = path.parent / LATEST
-    if latest.exists() and not latest.is_symlink() or is_suite(path.parent):
+    latest = path.parent / container.LATEST
+    if latest.exists() and not latest.is_symlink() or container.is_suite(path.parent):
         return
     beside = path.parent / f".latest-{secrets.token_hex(6)}"
     try:
@@ -170,7 +161,7 @@ def convenience_notes(
     A folder that the user named (``is_named``) needs no ``latest``. It ``stays`` where a run of one
     rank, whose mpirun was forgotten, would take the place of a run of several. Raises OSError where
     the disk fails."""
-    notes = [f"{path.parent / LATEST} stays a run of several ranks"] if stays else []
+    notes = [f"{path.parent / container.LATEST} stays a run of several ranks"] if stays else []
     try:
         if not stays:
             point_latest_to(path)
@@ -178,7 +169,8 @@ def convenience_notes(
         if not is_named:
             notes.append(f"{path.parent / 'latest'} cannot point to this folder: {error.strerror}; "
                          "name the folder itself")
-    if not is_suite(path.parent) and not sync_folder(path):  # a suite has its own note
+    # a suite has its own note
+    if not container.is_suite(path.parent) and not container.sync_folder(path):
         notes.append(f"the file system of {path} does not sync folders: records are on disk when a "
                      "case is acknowledged, but a machine that crashes then may lose a new file's "
                      "name")
@@ -289,7 +281,7 @@ def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path |
     there = os.path.isdir(folder.path.parent.parent)  # noqa: PTH112  (Path.is_dir raises, too)
     places = separate_folders(folder.path, folder.run_id, hostname)
     for path in itertools.islice(places, 0 if there else 1, None):
-        traces = attempt_folder(path / "traces", folder.attempt)
+        traces = container.attempt_folder(path / "traces", folder.attempt)
         try:
             traces.mkdir(parents=True, exist_ok=True)
             if not os.access(traces, os.W_OK):
@@ -325,7 +317,7 @@ _ANSWER_S = 120.0
 
 def seal_traces(folder: RunFolder, rank: int, *, measured: bool) -> None:
     """Turn this rank's journals into traces, those of earlier attempts included."""
-    for traces in attempt_folders(folder.path / "traces"):
+    for traces in container.attempt_folders(folder.path / "traces"):
         journal, trace = journal_path(traces, rank), trace_path(traces, rank)
         earlier = () if traces == folder.traces else (UnreadableTrace,)
         with contextlib.suppress(*earlier):  # the reducer reports what is wrong with those
@@ -452,7 +444,7 @@ def _received(
     try:
         if target.exists() and {**header, **_described(target)} != header:
             raise FileError(f"{target}: is there already, with other contents")
-        with whole_file(target, make_folder=True) as part, part.open("wb") as stream:
+        with container.whole_file(target, make_folder=True) as part, part.open("wb") as stream:
             if _measured(_written(stream, pieces)) != (header["bytes"], header["crc32"]):
                 raise FileError(f"{target}: it did not arrive as it was sent")
     except FileError as error:
@@ -493,8 +485,8 @@ def fetch_stranded_traces(session: Session, run_path: str, run_id: str) -> list[
     files = {name: Path(file) for name, file in sealed[comm.rank]}
     problems = send_to_root(comm, files, senders, path / "traces")
     for folder in mine:
-        for traces in reversed(attempt_folders(folder / "traces")):
-            leave(RunFolder(folder, run_id, attempt_of(traces)))
+        for traces in reversed(container.attempt_folders(folder / "traces")):
+            leave(RunFolder(folder, run_id, container.attempt_of(traces)))
     return problems
 
 
@@ -502,7 +494,7 @@ def _sealed_below(folders: Iterable[Path], run_id: str) -> Mapping[str, Path]:
     """Seal all journals, and return the traces of the run by their names below ``traces``."""
     by_name: dict[str, Path] = {}
     for folder in folders:
-        for traces in attempt_folders(folder / "traces"):
+        for traces in container.attempt_folders(folder / "traces"):
             for journal in sorted(traces.glob("rank*.journal")):
                 _seal_stranded(journal, run_id)
             below = traces.relative_to(folder / "traces")

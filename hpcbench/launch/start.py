@@ -18,12 +18,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from hpcbench.errors import ExitCode
-from hpcbench.launch.launcher import (
-    announced_local_size,
-    announced_rank,
-    announced_size,
-    rank_variable,
-)
+from hpcbench.launch import launcher
 from hpcbench.measurement.process import KernelFiles, granted_cores
 from hpcbench.texts import masked, say, say_all
 from hpcbench.units import by_value, plural, rank_list, shortened
@@ -143,7 +138,7 @@ def limited_start(
 
     It is called on rank 0 and, later, on the first rank of each node that runs this command: rank 0
     may be another program, another command, or gone."""
-    speaks = announced_rank(environ) == 0
+    speaks = launcher.announced_rank(environ) == 0
     waits_s = 0.0 if speaks else LATER_S
 
     def limit() -> float:
@@ -152,7 +147,7 @@ def limited_start(
             if not speaks and not refusal and _is_first_of_command(environ):
                 speaks = True
                 waits_s = 0.0 if _is_only_node(environ) else LATER_S
-        ranks_a_core = (announced_local_size(environ) or 1) / granted_cores(KernelFiles())
+        ranks_a_core = (launcher.announced_local_size(environ) or 1) / granted_cores(KernelFiles())
         return limit_s() * max(1.0, ranks_a_core) + waits_s
 
     def end(_late_s: float) -> None:
@@ -161,8 +156,8 @@ def limited_start(
             if speaks:
                 code = tell(late_start(limit() - waits_s, environ))
             elif refusal:
-                say_all(masked(f"hpcbench: rank {announced_rank(environ)}: {refusal}", environ),
-                        sys.stderr)
+                rank = launcher.announced_rank(environ)
+                say_all(masked(f"hpcbench: rank {rank}: {refusal}", environ), sys.stderr)
         end_at_once(code)
 
     with Watchdog(limit, end):
@@ -179,13 +174,13 @@ def end_at_once(code: int) -> None:
 
 def missing_ranks(environ: Mapping[str, str]) -> str:
     """Return which ranks of this node have ended or run another program, "" if none is known to."""
-    variable, announced = rank_variable(environ), announced_size(environ)
+    variable, announced = launcher.rank_variable(environ), launcher.announced_size(environ)
     if not variable or announced is None:
         return ""
     running = _programs_of_ranks(variable)
     if not running:
         return ""
-    n_local = announced_local_size(environ) or len(running)
+    n_local = launcher.announced_local_size(environ) or len(running)
     lines = []
     if n_local == announced[0]:
         if ended := {*range(n_local)} - {*running}:
@@ -205,15 +200,15 @@ def _runs_this_command(texts: Sequence[str]) -> bool:
 
 
 def _is_only_node(environ: Mapping[str, str]) -> bool:
-    announced = announced_size(environ)
-    return announced is not None and announced_local_size(environ) in (None, announced[0])
+    announced = launcher.announced_size(environ)
+    return announced is not None and launcher.announced_local_size(environ) in (None, announced[0])
 
 
 def _is_first_of_command(environ: Mapping[str, str]) -> bool:
     """Return whether no rank before this one, of this node, runs the same command."""
-    running = _programs_of_ranks(rank_variable(environ))
+    running = _programs_of_ranks(launcher.rank_variable(environ))
     ours = [rank for rank, texts in running.items() if _runs_this_command(texts)]
-    return announced_rank(environ) == min(ours, default=0)
+    return launcher.announced_rank(environ) == min(ours, default=0)
 
 
 def _programs_of_ranks(variable: str) -> dict[int, list[str]]:

@@ -22,12 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpcbench.import_path import module_command, passed_variables
-from hpcbench.launch.launcher import (
-    announced_local_size,
-    announced_rank,
-    rank_variable,
-    stop_signals_blocked,
-)
+from hpcbench.launch import launcher
 from hpcbench.measurement.process import (
     KernelFiles,
     expected_threads,
@@ -134,7 +129,7 @@ class TemplateProcess:
         self._is_shared = is_shared
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.output_fd = os.memfd_create("hpcbench-template-stderr")
-        with contextlib.ExitStack() as passed, stop_signals_blocked():
+        with contextlib.ExitStack() as passed, launcher.stop_signals_blocked():
             fds = [passed.enter_context(theirs).fileno()]
             if is_shared:
                 listener = passed.enter_context(
@@ -239,7 +234,7 @@ def early_template(environ: Mapping[str, str]) -> Iterator[AnyTemplate | None]:
     """Give a template with the variables of a run without ``launch.pass_env``.
 
     None where those are not known before MPI is, or where no process can be supervised."""
-    local_size = announced_local_size(environ)
+    local_size = launcher.announced_local_size(environ)
     if local_size is None or unsupervised():
         yield None
         return
@@ -265,11 +260,11 @@ def first_alike(environ: Mapping[str, str]) -> int | None:
     Alike are ranks of one launcher process with the same command whose templates would inherit the
     same: variables, cores, memory policy, limits, cgroup, namespaces. The template compares once
     more what it has in fact (`state_of_template`): a program around hpcbench may set a rank's."""
-    variable, files = rank_variable(environ), KernelFiles()
+    variable, files = launcher.rank_variable(environ), KernelFiles()
     before: dict[int, int] = {}
     for pid in _children(files, os.getppid()) if variable else ():
         rank = environment(files, pid).get(variable, "")
-        if rank.isdigit() and int(rank) < announced_rank(environ):
+        if rank.isdigit() and int(rank) < launcher.announced_rank(environ):
             before[int(rank)] = pid
     own = _command(files, os.getpid()) if before else None
     return next((pid for _, pid in sorted(before.items()) if own and _command(files, pid) == own),

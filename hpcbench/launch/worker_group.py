@@ -16,19 +16,9 @@ from typing import Any
 import psutil
 
 from hpcbench.errors import LaunchError, RankLostError
+from hpcbench.launch import messages
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.launcher import StopRequests
-from hpcbench.launch.messages import (
-    Answer,
-    CaseAnswer,
-    CaseRequest,
-    FailureAnswer,
-    JoinRequest,
-    ProfileRequest,
-    Request,
-    StoreAnswer,
-    StoreRequest,
-)
 from hpcbench.launch.template_process import KILLED_FOR_MEMORY
 from hpcbench.launch.verdict import EVIDENCE, Evidence, RankOutcome, Verdict, how_ended, judge
 from hpcbench.launch.worker_process import WorkerHandle
@@ -61,7 +51,7 @@ class Observation:
     """This rank's evidence, the worker's answer if it gave one, and what to keep for the reader."""
 
     evidence: Evidence
-    answer: Answer | None = None
+    answer: messages.Answer | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -88,14 +78,14 @@ def _answered(worker: WorkerHandle, how: AnswerWait) -> Observation:
     if answer is None:
         how.comm.notify(how.number)
         return _without_answer(worker, how, RankOutcome.DIED, worker.how_it_ended())
-    if isinstance(answer, FailureAnswer):
+    if isinstance(answer, messages.FailureAnswer):
         if answer.outcome is not RankOutcome.SKIPPED:  # the others are about to say the same
             how.comm.notify(how.number)
         failed = _without_answer(worker, how, answer.outcome, masked(answer.cause, os.environ))
         return replace(failed, evidence=replace(
             failed.evidence, out_of_memory=answer.out_of_memory))
     evidence = replace(evidence_of(how.comm.rank, worker, RankOutcome.OK), stop=how.stop.any)
-    if isinstance(answer, CaseAnswer):
+    if isinstance(answer, messages.CaseAnswer):
         evidence = replace(evidence, n_wrong=answer.n_wrong, wrong=answer.wrong,
                            left_behind=masked(answer.left_behind, os.environ))
     return Observation(evidence, answer)
@@ -258,7 +248,7 @@ class WorkerGroup:
         """The samples of the last case, int64 (row, 4), also of a worker that is gone."""
         self._choices: dict[tuple[object, ...], LibraryChoices] = {}
 
-    def run(self, request: CaseRequest | ProfileRequest) -> CaseOutcome:
+    def run(self, request: messages.CaseRequest | messages.ProfileRequest) -> CaseOutcome:
         """Run or profile one case on all members and agree on its verdict.
 
         Failed workers are replaced. Raises NoAgreement if a member's supervisor does not answer."""
@@ -336,11 +326,12 @@ class WorkerGroup:
         observation = self._start(number)
         self._meet(observation, limit_s + _ASSEMBLY_GRACE_S)
         if self._comm.rank == 0 and observation.evidence.outcome is RankOutcome.OK:
-            observation = self._request(how, StoreRequest(where.address, where.ports, limit_s))
+            observation = self._request(how, messages.StoreRequest(
+                where.address, where.ports, limit_s))
         store = observation.answer
-        port = self._comm.bcast(store.port if isinstance(store, StoreAnswer) else None)
+        port = self._comm.bcast(store.port if isinstance(store, messages.StoreAnswer) else None)
         if port is not None and observation.evidence.outcome is RankOutcome.OK:
-            observation = self._request(how, JoinRequest(
+            observation = self._request(how, messages.JoinRequest(
                 where.address, port, self._comm.rank, self._comm.size, where.local_rank,
                 where.local_size, where.gpu, where.group_timeout_s))
         outcome = self._agree(observation, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
@@ -365,7 +356,7 @@ class WorkerGroup:
         self._worker.progress.begin(number)
         return Observation(Evidence(self._comm.rank, RankOutcome.OK))
 
-    def _request(self, how: AnswerWait, request: Request) -> Observation:
+    def _request(self, how: AnswerWait, request: messages.Request) -> Observation:
         assert self._worker is not None
         self._worker.send(request)
         return await_answer(self._worker, how)

@@ -24,13 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.measurement.process import (
-    KernelFiles,
-    granted_cores,
-    own_cores,
-    ranks_a_core,
-    shared_memory,
-)
+from hpcbench.measurement import process
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag
 
 Integers = npt.NDArray[np.int64]
@@ -137,9 +131,9 @@ def control_in_memory(
     Ranks need a core each (a waiting rank would take one from those it waits for), and must see
     each other's files, as in containers and on other nodes they do not."""
     with _memory_of(rank, ranks) as (own, address):
-        gathered = gather((address, own_cores()))
-        suffice = (ranks_a_core([cores for _, cores in gathered]) <= 1
-                   and granted_cores(KernelFiles()) >= ranks)
+        gathered = gather((address, process.own_cores()))
+        suffice = (process.ranks_a_core([cores for _, cores in gathered]) <= 1
+                   and process.granted_cores(process.KernelFiles()) >= ranks)
         shared = _mapped(gathered[0][0], own, rank, ranks, timeout_s) if suffice else None
         all_have_it = all(gather(shared is not None))
     return shared if all_have_it else None
@@ -172,7 +166,7 @@ def _memory_of(rank: int, ranks: int) -> Iterator[tuple[int | None, tuple[str, s
         return
     name = f"{_NAME}-{secrets.token_hex(8)}"
     try:
-        fd = shared_memory(name, bytes_of(ranks))
+        fd = process.shared_memory(name, bytes_of(ranks))
     except OSError:
         yield None, ("", name)
         return
@@ -227,7 +221,7 @@ class SharedProgress:
     @classmethod
     def create(cls, capacity: int) -> SharedProgress:
         n_bytes = 8 * (_HEADER_WORDS + capacity * _ROW_WORDS)
-        return cls(shared_memory("hpcbench-progress", n_bytes), capacity)
+        return cls(process.shared_memory("hpcbench-progress", n_bytes), capacity)
 
     def close(self) -> None:
         self._words.release()

@@ -17,13 +17,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from hpcbench.measurement.process import (
-    KernelFiles,
-    allocation,
-    cpu_list,
-    cpu_ticks,
-    own_cores,
-)
+from hpcbench.measurement import process
 from hpcbench.texts import holds_secret, masked, masked_json, valid_json
 
 _GIB = 2**30
@@ -43,7 +37,7 @@ _MOST_INTERFACES = 32
 _LOOPBACK_TYPE = 772  # ARPHRD_LOOPBACK, include/uapi/linux/if_arp.h
 
 
-def host(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
+def host(files: process.KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the identity of the machine. ``container`` is a hint."""
     system = files.fields("etc/os-release").get("PRETTY_NAME")
     uptime = files.line("proc/uptime")
@@ -61,7 +55,7 @@ def host(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def kernel(files: KernelFiles) -> dict[str, Any]:
+def kernel(files: process.KernelFiles) -> dict[str, Any]:
     pages = "sys/kernel/mm/transparent_hugepage"
     clocks = "sys/devices/system/clocksource/clocksource0"
     available = files.line(f"{clocks}/available_clocksource")
@@ -84,12 +78,12 @@ def kernel(files: KernelFiles) -> dict[str, Any]:
     }
 
 
-def cpu(files: KernelFiles, own: Sequence[int]) -> dict[str, Any]:
+def cpu(files: process.KernelFiles, own: Sequence[int]) -> dict[str, Any]:
     base = "sys/devices/system/cpu"
     read = list(own)[:_READ_CPUS]
     info = _cpuinfo(files)
-    siblings = cpu_list(files.line(f"{base}/cpu{own[0]}/topology/thread_siblings_list")
-                        if own else None)
+    siblings = process.cpu_list(files.line(f"{base}/cpu{own[0]}/topology/thread_siblings_list")
+                                if own else None)
     return {
         "name": info.get("model name") or platform.machine(),
         "microcode": info.get("microcode"),
@@ -107,7 +101,7 @@ def cpu(files: KernelFiles, own: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def memory(files: KernelFiles) -> dict[str, Any]:
+def memory(files: process.KernelFiles) -> dict[str, Any]:
     """Return the memory of the machine and its NUMA nodes, in bytes. ``installed_gib`` is rounded
     up to 8 GiB (below 16 GiB to 1 GiB): equal machines differ by what the kernel keeps."""
     info = files.fields("proc/meminfo")
@@ -127,9 +121,9 @@ def memory(files: KernelFiles) -> dict[str, Any]:
     }
 
 
-def load(files: KernelFiles) -> dict[str, Any]:
+def load(files: process.KernelFiles) -> dict[str, Any]:
     averages = files.line("proc/loadavg")
-    ticks = cpu_ticks(files.line("proc/stat")).get("cpu")
+    ticks = process.cpu_ticks(files.line("proc/stat")).get("cpu")
     return {
         "average": [float(value) for value in averages.split()[:3]] if averages else None,
         "pressure": {name: _pressure(files, name) for name in ("cpu", "memory", "io")},
@@ -137,7 +131,7 @@ def load(files: KernelFiles) -> dict[str, Any]:
     }
 
 
-def network(files: KernelFiles) -> dict[str, Any]:
+def network(files: process.KernelFiles) -> dict[str, Any]:
     """Return interfaces that are up (or of unknown state), InfiniBand ports and socket limits.
     ``not_described``: how many more interfaces there are."""
     names = [name for name in files.names("sys/class/net")
@@ -157,13 +151,13 @@ def network(files: KernelFiles) -> dict[str, Any]:
     }
 
 
-def _cpuinfo(files: KernelFiles) -> dict[str, str]:
+def _cpuinfo(files: process.KernelFiles) -> dict[str, str]:
     text = files.text("proc/cpuinfo", 8192) or ""
     pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _container(files: KernelFiles, environ: Mapping[str, str]) -> str | None:
+def _container(files: process.KernelFiles, environ: Mapping[str, str]) -> str | None:
     for name in ("APPTAINER_NAME", "SINGULARITY_NAME"):
         if environ.get(name):
             return f"{name.partition('_')[0].lower()} {environ[name]}"
@@ -176,25 +170,25 @@ def _container(files: KernelFiles, environ: Mapping[str, str]) -> str | None:
     return next((name for name in _CONTAINER_CGROUPS if name in groups), None)
 
 
-def _time_offsets(files: KernelFiles) -> dict[str, str] | None:
+def _time_offsets(files: process.KernelFiles) -> dict[str, str] | None:
     """Return the offsets of a time namespace, in s and ns, or None if unknown."""
     lines = [line.split() for line in (files.text("proc/self/timens_offsets") or "").splitlines()]
     return {line[0]: f"{line[1]} {line[2]}" for line in lines if len(line) == 3} or None
 
 
-def _command_line(files: KernelFiles) -> dict[str, str] | None:
+def _command_line(files: process.KernelFiles) -> dict[str, str] | None:
     text = files.line("proc/cmdline")
     pairs = [parameter.partition("=") for parameter in text.split()] if text else []
     return {name: value for name, _, value in pairs
             if _KERNEL_FLAGS.fullmatch(name)} if text else None
 
 
-def _distinct(files: KernelFiles, cpus: Sequence[int], name: str) -> list[str] | None:
+def _distinct(files: process.KernelFiles, cpus: Sequence[int], name: str) -> list[str] | None:
     values = {files.line(f"sys/devices/system/cpu/cpu{number}/{name}") for number in cpus}
     return sorted(item for item in values if item) or None
 
 
-def _turbo(files: KernelFiles) -> bool | None:
+def _turbo(files: process.KernelFiles) -> bool | None:
     off = files.number("sys/devices/system/cpu/intel_pstate/no_turbo")
     if off is not None:
         return off == 0
@@ -202,7 +196,9 @@ def _turbo(files: KernelFiles) -> bool | None:
     return None if on is None else on == 1
 
 
-def _mhz(files: KernelFiles, cpus: Sequence[int], info: Mapping[str, str]) -> dict[str, Any]:
+def _mhz(
+    files: process.KernelFiles, cpus: Sequence[int], info: Mapping[str, str],
+) -> dict[str, Any]:
     def read(name: str) -> list[float]:
         kilohertz = (files.number(f"sys/devices/system/cpu/cpu{number}/cpufreq/{name}")
                      for number in cpus)
@@ -215,7 +211,7 @@ def _mhz(files: KernelFiles, cpus: Sequence[int], info: Mapping[str, str]) -> di
             "highest": max(read("scaling_max_freq"), default=None), "now": now or None}
 
 
-def _mitigations(files: KernelFiles) -> dict[str, list[str]] | None:
+def _mitigations(files: process.KernelFiles) -> dict[str, list[str]] | None:
     folder = "sys/devices/system/cpu/vulnerabilities"
     states = {name: files.line(f"{folder}/{name}") or "" for name in files.names(folder)}
     return {label: [name for name, state in states.items() if state.startswith(prefix)]
@@ -223,14 +219,14 @@ def _mitigations(files: KernelFiles) -> dict[str, list[str]] | None:
             } if states else None
 
 
-def _numa_node(files: KernelFiles, name: str) -> dict[str, Any]:
+def _numa_node(files: process.KernelFiles, name: str) -> dict[str, Any]:
     text = files.text(f"sys/devices/system/node/{name}/meminfo") or ""
     total = re.search(r"MemTotal:\s*(\d+) kB", text)
     return {"cpus": files.line(f"sys/devices/system/node/{name}/cpulist"),
             "total_bytes": int(total[1]) * 1024 if total else None}
 
 
-def _pressure(files: KernelFiles, name: str) -> float | None:
+def _pressure(files: process.KernelFiles, name: str) -> float | None:
     match = re.match(r"some avg10=([0-9.]+)", files.text(f"proc/pressure/{name}") or "")
     return float(match[1]) if match else None
 
@@ -240,7 +236,7 @@ def _kib(text: str | None) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-def _interface(files: KernelFiles, name: str) -> dict[str, Any]:
+def _interface(files: process.KernelFiles, name: str) -> dict[str, Any]:
     folder = f"sys/class/net/{name}"
     speed = files.number(f"{folder}/speed")
     return {
@@ -252,7 +248,7 @@ def _interface(files: KernelFiles, name: str) -> dict[str, Any]:
     }
 
 
-def _infiniband(files: KernelFiles) -> dict[str, Any]:
+def _infiniband(files: process.KernelFiles) -> dict[str, Any]:
     base = "sys/class/infiniband"
     return {
         f"{device}/{port}": {
@@ -279,7 +275,7 @@ _MOST_HEADERS = 256
 _MOST_NOTE_BYTES = 64 * 1024
 
 
-def loaded_libraries(files: KernelFiles | None = None) -> dict[str, dict[str, Any]]:
+def loaded_libraries(files: process.KernelFiles | None = None) -> dict[str, dict[str, Any]]:
     """Return the relevant libraries of this process: {file name: {path, size_bytes, id}}. ``id`` is
     ``build-id:`` or ``sample:`` and a hexadecimal number, None if unreadable."""
     libraries: dict[str, dict[str, Any]] = {}
@@ -291,8 +287,8 @@ def loaded_libraries(files: KernelFiles | None = None) -> dict[str, dict[str, An
     return libraries
 
 
-def mapped_files(files: KernelFiles | None = None) -> list[Path]:
-    text = (files or KernelFiles()).text("proc/self/maps", _MAPS_BYTES) or ""
+def mapped_files(files: process.KernelFiles | None = None) -> list[Path]:
+    text = (files or process.KernelFiles()).text("proc/self/maps", _MAPS_BYTES) or ""
     return [Path(path) for path in sorted({line.split(maxsplit=5)[5] for line in text.splitlines()
                                            if len(line.split(maxsplit=5)) == 6})]
 
@@ -374,7 +370,7 @@ def scheduler_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return _allowed(environ, lambda name: bool(_OF_THE_SCHEDULER.fullmatch(name)))
 
 
-def nccl_conf(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def nccl_conf(files: process.KernelFiles, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return {variable: {value, file}} of NCCL's files, those alone that take effect.
 
     Rules of setEnvFile and initEnv of NCCL 2.30 (src/misc/param.cc): a variable that is set stays;
@@ -428,14 +424,14 @@ def _boot_id(proc: Path) -> str:
 def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any]:
     """Return JSON values that describe this rank's machine and process; never raises. A topic that
     cannot be read is {"unreadable": why}. ``root`` is where /proc and /sys are read."""
-    files = KernelFiles(root)
+    files = process.KernelFiles(root)
     topics: dict[str, Callable[[], Any]] = {
         "host": lambda: host(files, environ),
         "kernel": lambda: kernel(files),
-        "cpu": lambda: cpu(files, own_cores()),
+        "cpu": lambda: cpu(files, process.own_cores()),
         "memory": lambda: memory(files),
         "network": lambda: network(files),
-        "process": lambda: allocation(files, environ),
+        "process": lambda: process.allocation(files, environ),
         "scheduler": lambda: scheduler_variables(environ),
         "load": lambda: load(files),
         "nccl_conf": lambda: nccl_conf(files, environ),

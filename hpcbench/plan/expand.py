@@ -9,14 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from hpcbench.config.axes import (
-    GPU_DEVICES,
-    SCALING,
-    TARGETS,
-    library_of,
-    quote,
-    unknown_name,
-)
+from hpcbench.config import axes
 from hpcbench.config.schema import Config
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
@@ -99,7 +92,7 @@ def _chosen_blocks(config: Config, world_size: int) -> list[tuple[str, Block]]:
     """Return (title, block) of the blocks to run; a block without a name gets its number."""
     titled = [(block.name or f"{block.kind}-{number}", block)
               for number, block in enumerate(config.benchmarks, start=1)]
-    if config.benchmark == SCALING:
+    if config.benchmark == axes.SCALING:
         return _scaled(titled, world_size)
     chosen = [(title, block) for title, block in titled if config.benchmark in (None, block.kind)]
     if not chosen:
@@ -128,9 +121,9 @@ def _labels(case: Case) -> tuple[str, ...]:
 
 def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
     """Raise ConfigError for a requirement or a fault that applies to no case."""
-    backends = {name for case in cases for name in (case.backend, library_of(case.backend))}
+    backends = {name for case in cases for name in (case.backend, axes.library_of(case.backend))}
     used = backends | {device for case in cases for device in (
-        GPU_DEVICES if case.device == "auto" else (case.device,))}
+        axes.GPU_DEVICES if case.device == "auto" else (case.device,))}
     lines = [f"required_backends: no case uses {name}; there are "
              f"{', '.join(sorted(used - {'cpu'}))}"
              for name in config.required_backends if name not in used]
@@ -156,7 +149,7 @@ def _selected(cases: Sequence[Case], config: Config) -> Sequence[Case]:
         selectors = dict.fromkeys(case.workload.features.selectors[key] for case in cases)
         for name in wanted:
             if name not in selectors:
-                raise ConfigError(f"{key}: {unknown_name(name, selectors)}" if selectors else
+                raise ConfigError(f"{key}: {axes.unknown_name(name, selectors)}" if selectors else
                                   f"{key}: no case of the sweep has a {key} to select it by")
         cases = [case for case in cases if case.workload.features.selectors[key] in wanted]
     return cases
@@ -167,7 +160,7 @@ def _matching(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     only = None if config.only is None else _fitting(cases, config.only)
     chosen = [case for case in cases if only is None or case.case_id in only]
     if not chosen and cases:
-        raise ConfigError(f"only: {' and '.join(map(quote, config.only or ()))} "
+        raise ConfigError(f"only: {' and '.join(map(axes.quote, config.only or ()))} "
                           f"{'match' if len(config.only or ()) > 1 else 'matches'} none of "
                           f"{plural(len(cases), 'case')}; write whole words of a label, such as "
                           f'"{cases[0].workload.name}" of "{cases[0].label}", or a pattern of all '
@@ -175,7 +168,7 @@ def _matching(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     excluded = _fitting(chosen, config.exclude or ())
     kept = [case for case in chosen if case.case_id not in excluded]
     if not kept and chosen:
-        raise ConfigError(f"exclude: {' and '.join(map(quote, config.exclude or ()))} "
+        raise ConfigError(f"exclude: {' and '.join(map(axes.quote, config.exclude or ()))} "
                           f"{'leave' if len(config.exclude or ()) > 1 else 'leaves'} none of "
                           f"{plural(len(chosen), 'case')}")
     return kept
@@ -191,7 +184,7 @@ def _of_target(cases: Sequence[Case], config: Config) -> Sequence[Case]:
                               "which never waits for others: use more ranks, or raise world_size")
         counts = Counter(name for case in cases for name in _shown_by(case))
         remedy = "".join(f"take --target {name}, or " for name, _ in counts.most_common(1))
-        others = ", ".join(f"{name} ({counts[name]} of {len(cases)})" for name in TARGETS
+        others = ", ".join(f"{name} ({counts[name]} of {len(cases)})" for name in axes.TARGETS
                            if counts[name]) or "no target"
         raise ConfigError(f"profiling.target: no case of the sweep shows {target}; its cases show "
                           f"{others}: {remedy}add a block that does (docs/profile.md has one "

@@ -13,14 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpcbench.config.axes import UNCHECKED, Checks, quote, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.operations.arrival import TOGETHER, ArrivalPattern
+from hpcbench.plan import support
 from hpcbench.plan.case import Case, Planner, PlanRequest, case_id
-from hpcbench.plan.support import (
-    needs,
-    traits_of,
-    unfit_for_graph,
-    unfit_for_mps,
-    unfit_variables,
-)
 from hpcbench.plan.workload import Workload
 from hpcbench.records import dataclass
 from hpcbench.units import round_bytes
@@ -186,7 +180,7 @@ class Draft:
 
 def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, draft: Draft) -> Case:
     config = job.config
-    env = tuple(sorted({**dict(traits_of(point.backend).env), **dict(point.env)}.items()))
+    env = tuple(sorted({**dict(support.traits_of(point.backend).env), **dict(point.env)}.items()))
     least, most = sample_bounds(point, config)
     skip = next(filter(None, _obstacles(point, draft)), None)
     note = "" if skip else _hardly_fits(draft, config.hardware)
@@ -197,7 +191,8 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         iterations=most, check=point.check if draft.validate else UNCHECKED,
         timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.poll_interval_s,
         workload=draft.workload, skip=skip,
-        needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.features.needs),
+        needs=() if skip else (
+            *support.needs(point.backend, draft.device), *draft.workload.features.needs),
         estimate_s=0.0 if skip else draft.estimate_s + _late_s(point, config),
         memory_bytes=draft.memory_bytes,
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config),
@@ -259,18 +254,18 @@ def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
 
 def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
     """Yield why no machine can run a point, or None; the most general first."""
-    work, selected = draft.workload, dict(traits_of(point.backend).env)
+    work, selected = draft.workload, dict(support.traits_of(point.backend).env)
     if draft.device == "mps":
-        yield unfit_for_mps(point.world_size, work.dtype, work.features.calls)
+        yield support.unfit_for_mps(point.world_size, work.dtype, work.features.calls)
     yield draft.skip
     yield from (f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
                 for name, value in point.env if selected.get(name, value) != value)
-    yield unfit_variables(point.backend, point.env)
+    yield support.unfit_variables(point.backend, point.env)
     if point.check.has_every and point.mode == "pipelined":
         yield ("check every: a pipelined sample has results of its last call only; take a number, "
                "or mode isolated")
     if point.cuda_graph:
-        yield unfit_for_graph(point.backend, draft.device, work.features.calls)
+        yield support.unfit_for_graph(point.backend, draft.device, work.features.calls)
         yield work.features.not_captured
     if point.arrival != TOGETHER:
         yield None if work.features.enters_late else (

@@ -11,16 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from hpcbench.config.axes import (
-    BITWISE,
-    COMPLEX_DTYPES,
-    DTYPES,
-    FLOATING_DTYPES,
-    OPS,
-    TORCH,
-    library_of,
-    torch_libraries,
-)
+from hpcbench.config import axes
 from hpcbench.operations.collectives import NUMBER_BYTES, Call, collective_spec
 from hpcbench.records import dataclass
 
@@ -47,14 +38,14 @@ class BackendTraits:
     min_world_size: int = 1
     not_in_place: frozenset[str] = frozenset()
     direct_calls: str = ""
-    ops: tuple[str, ...] = OPS
-    dtypes: tuple[str, ...] = DTYPES
-    averages: tuple[str, ...] = (*FLOATING_DTYPES, *COMPLEX_DTYPES)
+    ops: tuple[str, ...] = axes.OPS
+    dtypes: tuple[str, ...] = axes.DTYPES
+    averages: tuple[str, ...] = (*axes.FLOATING_DTYPES, *axes.COMPLEX_DTYPES)
     not_complex: tuple[str, ...] = ()
     out_of_place: frozenset[str] = frozenset()
 
 
-_ARITHMETIC = tuple(op for op in OPS if op not in BITWISE)
+_ARITHMETIC = tuple(op for op in axes.OPS if op not in axes.BITWISE)
 _NUMBERS = tuple(NUMBER_BYTES)
 _UCC_EVEN_ONLY = (  # torch/csrc/distributed/c10d/ProcessGroupUCC.cpp
     ("all_gather", "ProcessGroupUCC::allgather takes every part to be as long as the rank's own"),
@@ -83,7 +74,7 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
     # it has neither bitwise reductions nor bool, which torch's ProcessGroupNCCL gives it as uint8;
     # ncclAvg of integers is ncclDevSumPostDiv (hostToDevRedOp, src/enqueue.cc of NCCL)
     "nccl": BackendTraits("cuda", ("cuda",), ("nccl",), ops=_ARITHMETIC,
-                          averages=tuple(name for name in DTYPES if name != "bool")),
+                          averages=tuple(name for name in axes.DTYPES if name != "bool")),
     "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",), even_only=_UCC_EVEN_ONLY,
                          ops=_ARITHMETIC, dtypes=_NUMBERS),
     "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
@@ -99,11 +90,11 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
         even_only=tuple((name, "it calls MPI's forms for equal parts; take mpi")
                         for name in ("all_gather", "reduce_scatter", "all_to_all")),
         direct_calls="it calls MPI's own collectives, without torch; take mpi",
-        ops=tuple(op for op in OPS if op != "avg"), out_of_place=frozenset({"all_reduce"})),
+        ops=tuple(op for op in axes.OPS if op != "avg"), out_of_place=frozenset({"all_reduce"})),
 })
 
 
-_ANYTHING = BackendTraits("auto", ("auto", "cpu", "cuda"), averages=DTYPES)
+_ANYTHING = BackendTraits("auto", ("auto", "cpu", "cuda"), averages=axes.DTYPES)
 
 
 def traits_of(backend: str, device: str = "") -> BackendTraits:
@@ -112,9 +103,9 @@ def traits_of(backend: str, device: str = "") -> BackendTraits:
     ``device`` chooses among the libraries of ``torch:cpu:gloo,cuda:nccl``, which runs on those."""
     if backend in BACKEND_TRAITS:
         return BACKEND_TRAITS[backend]
-    library = library_of(backend, device)
+    library = axes.library_of(backend, device)
     traits = BACKEND_TRAITS[library] if library in ("gloo", "nccl", "ucc") else _ANYTHING
-    named = tuple(name for name in torch_libraries(backend) if name in _ANYTHING.devices)
+    named = tuple(name for name in axes.torch_libraries(backend) if name in _ANYTHING.devices)
     if len(named) == 1:
         traits = replace(traits, device=named[0], devices=named)
     elif named:
@@ -146,7 +137,7 @@ _NOT_OF_MPI = re.compile(r"(NCCL|RCCL|TORCH_NCCL|GLOO)_\w+")
 
 def unfit_variables(backend: str, env: Iterable[tuple[str, str]]) -> str | None:
     """Return why a case cannot set these variables, or None: MPI and torch have read theirs."""
-    if backend.startswith(TORCH) or library_of(backend) != "mpi":
+    if backend.startswith(axes.TORCH) or axes.library_of(backend) != "mpi":
         return None
     name = next((name for name, _ in env if not _NOT_OF_MPI.fullmatch(name)), None)
     return name and (f"env {name}: {backend} runs in the MPI process, for which no case can set "
@@ -173,7 +164,7 @@ def unfit_for_graph(backend: str, device: str, calls: Sequence[Call]) -> str | N
     be captured. gloo and mpi move data by the host, or wait there; of ucc nothing is documented."""
     if device not in ("cuda", "auto"):
         return f"cuda_graph: a CUDA graph holds work of a GPU, not of {device}"
-    if calls and library_of(backend, device) != "nccl":
+    if calls and axes.library_of(backend, device) != "nccl":
         return ("cuda_graph: calls of nccl can be captured, as torch documents, "
                 f"not those of {backend}")
     waiting = next((call.collective for call in calls if call.collective == "barrier"), None)
@@ -195,15 +186,15 @@ def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
 def _unfit_type(backend: str, traits: BackendTraits, call: Call) -> Iterator[str]:
     """Yield why a backend, or any, has no such call of this type."""
     name, dtype, op = call.collective, call.dtype, call.op
-    if dtype not in traits.dtypes or (dtype in COMPLEX_DTYPES and name in traits.not_complex):
+    if dtype not in traits.dtypes or (dtype in axes.COMPLEX_DTYPES and name in traits.not_complex):
         yield f"{backend} has no {name} of {dtype}"
     if op == "avg" and op not in traits.ops:
         yield f"{backend} has no avg: MPI has no reduction that divides; take mpi"
-    if op in BITWISE and op not in traits.ops:
+    if op in axes.BITWISE and op not in traits.ops:
         yield f"{backend} has no {op}; gloo and mpi have"
-    if op in BITWISE and dtype in (*FLOATING_DTYPES, *COMPLEX_DTYPES):
+    if op in axes.BITWISE and dtype in (*axes.FLOATING_DTYPES, *axes.COMPLEX_DTYPES):
         yield f"{op} is of integers and bool, not of {dtype}"
-    if dtype in COMPLEX_DTYPES and op not in (None, "sum", "avg"):
+    if dtype in axes.COMPLEX_DTYPES and op not in (None, "sum", "avg"):
         yield f"{dtype} has sum and avg only, not {op}"
     if op == "avg" and dtype == "bool":
         yield "bool has no avg"
@@ -220,13 +211,13 @@ def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
     if spec.problem:
         yield spec.problem
     if (spec.name, device) in traits.excluded or (
-            spec.backends and library_of(backend, device) not in spec.backends):
+            spec.backends and axes.library_of(backend, device) not in spec.backends):
         yield f"{backend} has no {spec.name} on {device}"
     if traits.direct_calls and spec.is_plugin:
         yield f"{backend} has no {spec.name}: {traits.direct_calls}"
     yield from (f"{backend} has no {called} on {device}, which {spec.name} calls"
                 for called in spec.calls if (called, device) in traits.excluded)
-    if call.dtype not in DTYPES or call.op not in (None, *OPS):
+    if call.dtype not in axes.DTYPES or call.op not in (None, *axes.OPS):
         yield f"{backend} has no {call.op or name} of {call.dtype}"
     elif spec.moves_data:
         yield from _unfit_type(backend, traits, call)

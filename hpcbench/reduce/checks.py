@@ -19,14 +19,7 @@ from hpcbench.records import dataclass
 from hpcbench.reduce import fold
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed
-from hpcbench.trace.schema import (
-    ARRIVAL,
-    HAS_NO_CHECK,
-    NO_DEVICE_TIME,
-    STOP_REASONS,
-    UNTIMED,
-    Flag,
-)
+from hpcbench.trace import schema
 from hpcbench.units import by_value, digits, on_ranks, rank_list, to_gb_per_s
 
 AGAIN = "run the case again"
@@ -74,7 +67,7 @@ def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Ite
     yield from _iterations(case, records, samples)
     yield from _stop_reasons(case, records)
     unchecked = [rank for rank, record in records.items()
-                 if record.n_wrong < 0 and HAS_NO_CHECK not in record.detail]
+                 if record.n_wrong < 0 and schema.HAS_NO_CHECK not in record.detail]
     if case.validate and case.workload.features.has_result and unchecked:
         yield Violation("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
                       f"plan says they are: a time without a right result does not count; {AGAIN}")
@@ -95,7 +88,7 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     """HB116: as many rows on every rank, at most the planned ones, each kind in its place."""
     counts = {rank: len(record.samples) for rank, record in records.items()}
     is_checked = case.validate and any(
-        HAS_NO_CHECK not in record.detail for record in records.values())
+        schema.HAS_NO_CHECK not in record.detail for record in records.values())
     before, after = case.single_calls if is_checked else (0, 0)
     most = case.warmup + case.iterations + before + after
     if len(set(counts.values())) > 1:
@@ -108,13 +101,13 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
         yield Violation("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
         return
     planned_kinds = np.repeat(
-        [int(Flag.SINGLE | Flag.WARMUP), int(Flag.WARMUP), 0, int(Flag.SINGLE)],
-        [before, case.warmup, timed, after])
-    kinds = samples.flags & UNTIMED
+        [int(schema.Flag.SINGLE | schema.Flag.WARMUP), int(schema.Flag.WARMUP), 0,
+         int(schema.Flag.SINGLE)], [before, case.warmup, timed, after])
+    kinds = samples.flags & schema.UNTIMED
     different = np.any(kinds != planned_kinds, axis=1) | (timed > case.iterations)
     if different.any():
         row = int(np.argmax(different))
-        numbers = int(np.sum(kinds[row] & Flag.WARMUP != 0)), int(np.sum(kinds[row] == 0))
+        numbers = int(np.sum(kinds[row] & schema.Flag.WARMUP != 0)), int(np.sum(kinds[row] == 0))
         yield Violation("HB116", f"rank {samples.ranks[row]}: {numbers[0]} warm-ups and "
                       f"{numbers[1]} "
                       f"timed iterations of {kinds.shape[1]}, planned are "
@@ -134,7 +127,7 @@ def _stop_reasons(case: Case, records: Pass) -> Iterator[Violation]:
                       f"they did not follow one decision; {AGAIN}")
         return
     (reason,) = reasons
-    if reason and (reason not in STOP_REASONS or (reason == "fixed") != case.is_fixed):
+    if reason and (reason not in schema.STOP_REASONS or (reason == "fixed") != case.is_fixed):
         yield Violation("HB133", f"stopped for the reason {reason!r}, but planned are "
                       f"{_planned(case)} iterations; {AGAIN}")
 
@@ -151,8 +144,8 @@ def check_samples(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
 def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
     """HB120: every stamp was taken: none is zero, negative, or the largest number there is."""
     for name, stamps, lowest in (("start", samples.start_ns, 1), ("end", samples.end_ns, 1),
-                                 ("enqueue time", samples.enqueue_ns, NO_DEVICE_TIME),
-                                 ("device time", samples.device_ns, NO_DEVICE_TIME),
+                                 ("enqueue time", samples.enqueue_ns, schema.NO_DEVICE_TIME),
+                                 ("device time", samples.device_ns, schema.NO_DEVICE_TIME),
                                  ("flags", samples.flags, 0)):
         if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
             continue
@@ -190,7 +183,7 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
     """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
     for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
                                           ("device time", samples.device_ns, _EVENT_NS, _RATE)):
-        if part_ns.max() == NO_DEVICE_TIME:
+        if part_ns.max() == schema.NO_DEVICE_TIME:
             continue
         wait_ns = fold.sample_durations_ns(samples)
         spare_ns = event_ns + rate * wait_ns
@@ -235,7 +228,7 @@ def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Viol
                         f"{phases_ns[at] - step_ns[at]} ns longer than their step of {step_ns[at]} "
                         "ns: some time was counted twice, or was not in the step")
     for name, values in samples.phases.items():
-        if name.startswith(ARRIVAL) and (at := first_true(values > most_ns)):
+        if name.startswith(schema.ARRIVAL) and (at := first_true(values > most_ns)):
             yield bad_entry("HB148", samples, at, f"{name} is after the end of its step: look at "
                             "the rank's clock")
             return

@@ -13,17 +13,10 @@ from hpcbench.kinds.registry import KindSpec, kinds
 from hpcbench.operations.traffic import CallForm
 from hpcbench.plan.case import STATUSES
 from hpcbench.records import dataclass
+from hpcbench.reduce import results
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.metric import Metric, metric, whole, word
-from hpcbench.reduce.results import (
-    CaseResult,
-    CaseSamples,
-    LateArrivals,
-    Statistics,
-    Timing,
-    Usage,
-)
 from hpcbench.registry import in_this_package
 from hpcbench.statistics.overlap import OverPasses
 
@@ -173,7 +166,7 @@ class MachineRate:
     cached: bool = False
 
 
-ReadSamples = Callable[[], CaseSamples | None]
+ReadSamples = Callable[[], results.CaseSamples | None]
 Fact = (SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates | MachineRate
         | IsolatedCall | IsolatedForm | Violation)
 F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, RankRates,
@@ -181,7 +174,7 @@ F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, Ra
 
 
 def facts_of(
-    item: CaseResult, record: Any | None, wanted: type[F],
+    item: results.CaseResult, record: Any | None, wanted: type[F],
     read: ReadSamples = lambda: None,
 ) -> tuple[F, ...]:
     """Return the facts of one class that a case's kind knows; a plug-in's fault costs only them."""
@@ -240,7 +233,7 @@ COUNTS = (
     whole("ci_reliable", "1 if the interval can be relied on, else 0"),
     whole("n_wrong", "wrong elements of all ranks; -1 if nothing was checked"),
     whole("blamed_rank", "rank that caused a failure; -1 of none"))
-TIMES, OF_TIMING, OF_USAGE = map(columns_of, (Statistics, Timing, Usage))
+TIMES, OF_TIMING, OF_USAGE = map(columns_of, (results.Statistics, results.Timing, results.Usage))
 BLOCK = (
     whole("sample_offset", "first row of its samples in /samples; -1 of none", "rows"),
     whole("sample_ranks", "ranks with samples"),
@@ -251,17 +244,17 @@ COLUMNS = (*CASE_COLUMNS, *BLOCK)
 """The columns that cases of all kinds have."""
 OF_ARRIVALS = (
     word("arrival", "together, or who enters late by how much: last:250us"),
-    *columns_of(LateArrivals))
+    *columns_of(results.LateArrivals))
 """The columns of runs in which ranks enter late on purpose."""
 
 
-def _stated(name: str) -> Callable[[CaseResult], Any]:
+def _stated(name: str) -> Callable[[results.CaseResult], Any]:
     """Return how a number follows that a program states of a call: its bytes or flops."""
     return lambda item: item.case.workload.to_json().get(name)
 
 
-def _stated_per_s(name: str) -> Callable[[CaseResult], float | None]:
-    def rate(item: CaseResult) -> float | None:
+def _stated_per_s(name: str) -> Callable[[results.CaseResult], float | None]:
+    def rate(item: results.CaseResult) -> float | None:
         stated, stats = _stated(name)(item), item.statistics
         return stated / stats.median_s if stated is not None and stats and stats.median_s else None
     return rate
@@ -278,7 +271,7 @@ LINES_OF_CASES = ("detail", "timing", "phases", "usage")
 Row = dict[str, Any]
 
 
-def row_of(item: CaseResult) -> Row:
+def row_of(item: results.CaseResult) -> Row:
     """Return the values of CASE_COLUMNS."""
     case, stats, timing = item.case, item.statistics, item.timing
     row: Row = {column.name: getattr(case, column.name) for column in OF_CASE}
@@ -311,7 +304,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     measures = False
 
     def derive(
-        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+        self, items: Sequence[results.CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, Any]:
         """Return the values of each case of this kind by case id; cases and values may be left out.
 
@@ -319,7 +312,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         ``measured`` the rates measured of this machine (`reduce.roofline.machine_rates`)."""
         return {}
 
-    def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
+    def observe(self, item: results.CaseResult, samples: results.CaseSamples) -> Mapping[str, Any]:
         """Return values that follow from stamps; they replace `derive`'s."""
         return {}
 
@@ -329,7 +322,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         return values
 
     def facts(
-        self, item: CaseResult, record: Any | None, read: ReadSamples,
+        self, item: results.CaseResult, record: Any | None, read: ReadSamples,
     ) -> Iterable[Fact]:
         """Yield further facts of a case: the classes of `reduce.kind_facts`, each optional.
 
@@ -340,7 +333,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         return ()
 
     def problems(
-        self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
+        self, item: results.CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
     ) -> Iterable[Violation]:
         """Yield contradictions of an ok case to itself, the plan or the declared hardware. ``item``

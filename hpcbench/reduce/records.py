@@ -21,17 +21,9 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import PROGRAM_KIND
 from hpcbench.records import dataclass
+from hpcbench.reduce import kind_facts
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import LATE_START, Comparison, holm_corrected
-from hpcbench.reduce.kind_facts import (
-    COLUMNS,
-    LINES_OF_CASES,
-    OF_ARRIVALS,
-    OF_PROGRAMS,
-    Deriver,
-    MachineRate,
-    deriver_of,
-)
 from hpcbench.reduce.metric import KindColumns, Metric, Values
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.roofline import MEASURED, machine_rates
@@ -146,7 +138,7 @@ COMPARISONS = "comparisons"
 OF_CASES = "derived"
 """Attribute of /cases: ``kind version digest`` of each kind whose derived values are columns."""
 _NAME = re.compile("[a-z][a-z0-9_]*")
-_RESERVED = frozenset((*(column.name for column in COLUMNS), *LINES_OF_CASES))
+_RESERVED = frozenset((*(column.name for column in kind_facts.COLUMNS), *kind_facts.LINES_OF_CASES))
 _TYPES = {"S": str, "i": int, "f": float}
 Fields = Mapping[str, Any]
 """Values of a case that follow from its stamps (`reduce.kind_facts.Deriver.observe`)."""
@@ -170,7 +162,7 @@ class Observations:
             return
         fields: Fields | Exception
         try:
-            fields = dict(deriver_of(kinds()[item.case.kind]).observe(
+            fields = dict(kind_facts.deriver_of(kinds()[item.case.kind]).observe(
                 item, replace(samples, topology=self._topology)))
         except Exception as error:
             fields = error
@@ -210,7 +202,7 @@ def with_records(
                 hardware[MEASURED] = {**hardware.get(MEASURED, {}), **machine_rates(
                     fact for item in by_kind[kind] for fact in deriver.facts(
                         item, records.get(item.case.case_id), lambda: None)
-                    if isinstance(fact, MachineRate))}
+                    if isinstance(fact, kind_facts.MachineRate))}
             derived[kind] = records
     in_order = {kind: derived[kind] for kind in derivers if kind in derived}
     cases, judged = apply_multiple_testing(results.cases, in_order)
@@ -231,8 +223,9 @@ def with_joint_findings(results: Results) -> Results:
         try:
             findings += [Finding(problem.code, "case" if problem.rejects else "note",
                                  f"case {item.case.label} ({item.case.case_id}): {problem.message}")
-                         for item in by_kind[kind] for problem in deriver_of(kinds()[kind]).facts(
-                          item, records.get(item.case.case_id), lambda: None)
+                         for item in by_kind[kind]
+                         for problem in kind_facts.deriver_of(kinds()[kind]).facts(
+                             item, records.get(item.case.case_id), lambda: None)
                          if isinstance(problem, Violation)]
         except Exception as error:
             if in_this_package(kinds()[kind].deriver_path):
@@ -243,12 +236,12 @@ def with_joint_findings(results: Results) -> Results:
     return replace(results, findings=tuple(findings))
 
 
-def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, Deriver]:
-    derivers: dict[str, Deriver] = {}
+def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, kind_facts.Deriver]:
+    derivers: dict[str, kind_facts.Deriver] = {}
     for kind in kinds_here:
         if kind in kinds():
             with _may_fail(kind, missing):
-                derivers[kind] = deriver_of(kinds()[kind])
+                derivers[kind] = kind_facts.deriver_of(kinds()[kind])
         else:
             missing[kind] = "is not installed here"
     return derivers
@@ -263,7 +256,7 @@ def _may_fail(kind: str, missing: dict[str, str]) -> Iterator[None]:
 
 
 def _derived(
-    deriver: Deriver, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+    deriver: kind_facts.Deriver, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     observed: Observations,
 ) -> Mapping[str, Any]:
     records = dict(deriver.derive(items, hardware))
@@ -274,7 +267,7 @@ def _derived(
             for item in items for values in [records.get(item.case.case_id, {})]}
 
 
-def _own(deriver: Deriver) -> list[Metric]:
+def _own(deriver: kind_facts.Deriver) -> list[Metric]:
     """Return the metrics that `Deriver.derive` computes."""
     return [one for one in deriver.columns if one.of is None]
 
@@ -282,7 +275,7 @@ def _own(deriver: Deriver) -> list[Metric]:
 def write_records(file: h5py.File, results: Results) -> None:
     in_columns, documents = [], dict[str, dict[str, str]]()
     for kind in results.derived:
-        deriver = deriver_of(kinds()[kind])
+        deriver = kind_facts.deriver_of(kinds()[kind])
         in_columns.append(_version(kind, deriver))
         for declared in deriver.columns:
             if not declared.is_scalar:
@@ -296,7 +289,7 @@ def write_records(file: h5py.File, results: Results) -> None:
         file.require_group("cases").attrs[OF_CASES] = in_columns
 
 
-def _version(kind: str, deriver: Deriver) -> str:
+def _version(kind: str, deriver: kind_facts.Deriver) -> str:
     """Return what tells whether columns are those of this deriver: its version, and their types."""
     form = json.dumps([(one.name, str(one.type)) for one in _own(deriver)])
     return f"{kind} {deriver.version} {hashlib.sha256(form.encode()).hexdigest()[:12]}"
@@ -333,7 +326,7 @@ def stored_columns(file: h5py.File, cases: Sequence[CaseResult]) -> dict[str, St
 
 
 def _read(
-    file: h5py.File, kind: str, items: Sequence[CaseResult], deriver: Deriver,
+    file: h5py.File, kind: str, items: Sequence[CaseResult], deriver: kind_facts.Deriver,
     stored: Mapping[str, StoredColumn],
 ) -> Mapping[str, Any] | None:
     """Return the stored records of a kind; None where there are none, or none of this deriver."""
@@ -361,9 +354,10 @@ def kind_columns(
     they are stored, if they are ``read_back``, else of the records; of kinds that are not installed
     as stored. A plug-in's fault costs only its own."""
     has_late = results.plan.has_late_ranks
-    of_programs = OF_PROGRAMS if {case.kind for case in results.plan.cases} == {
+    of_programs = kind_facts.OF_PROGRAMS if {case.kind for case in results.plan.cases} == {
         PROGRAM_KIND} else ()
-    columns = {one.name: one for one in (*(OF_ARRIVALS if has_late else ()), *of_programs)}
+    of_arrivals = kind_facts.OF_ARRIVALS if has_late else ()
+    columns = {one.name: one for one in (*of_arrivals, *of_programs)}
     values = {item.case.case_id: {
         **(_arrivals_row(item) if has_late else {}),
         **{one.name: one.plain(one.value(item, None)) for one in of_programs}}
@@ -375,7 +369,7 @@ def kind_columns(
             absent.append(kind)
             continue
         try:
-            deriver = deriver_of(kinds()[kind])
+            deriver = kind_facts.deriver_of(kinds()[kind])
             own = {column.name: column for column in deriver.columns}
             _check(own, columns)
             rows = {item.case.case_id: _own_row(
@@ -404,7 +398,7 @@ def kind_columns(
 def _arrivals_row(item: CaseResult) -> dict[str, Any]:
     arrivals = item.timing and item.timing.arrivals
     return {"arrival": item.case.arrival.text, **{
-        one.name: getattr(arrivals, one.name) for one in OF_ARRIVALS[1:] if arrivals}}
+        one.name: getattr(arrivals, one.name) for one in kind_facts.OF_ARRIVALS[1:] if arrivals}}
 
 
 def _check(own: Mapping[str, Metric], others: Mapping[str, Metric]) -> None:

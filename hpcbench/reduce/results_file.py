@@ -31,7 +31,7 @@ from hpcbench.reduce.topology import CONTENTS as TOPOLOGY
 from hpcbench.reduce.topology import Topology
 from hpcbench.texts import from_json
 from hpcbench.trace import columns as stored
-from hpcbench.trace import schema
+from hpcbench.trace import container, schema
 from hpcbench.trace import source as trace_source
 from hpcbench.trace.clock import ClockModel, SyncRecord, to_global
 from hpcbench.trace.columns import (
@@ -44,14 +44,6 @@ from hpcbench.trace.columns import (
     Contents,
     Described,
     Rows,
-)
-from hpcbench.trace.container import (
-    LATEST,
-    expected_content,
-    new_container,
-    open_container,
-    planned_ranks,
-    verify,
 )
 from hpcbench.trace.sealed import CLOCKS, SEALED, STAMPS, write_clocks
 from hpcbench.units import digits, grouped
@@ -342,7 +334,7 @@ def _timing_values(timing: records.Timing) -> dict[str, Any]:
 @contextlib.contextmanager
 def new_results(path: Path) -> Iterator[ResultsWriter]:
     """Yield a writer; ``path`` appears, whole, when the block ends well, else FileError."""
-    with new_container(path, FORMAT, records.SCHEMA_VERSION) as file:
+    with container.new_container(path, FORMAT, records.SCHEMA_VERSION) as file:
         yield ResultsWriter(file)
 
 
@@ -353,7 +345,7 @@ class ResultsFile:
         """Use `open_results` instead."""
         self.results = results
         self._file = file
-        self._as_expected = partial(expected_content, Path(file.filename))
+        self._as_expected = partial(container.expected_content, Path(file.filename))
         blocks = zip(*(file[f"cases/{name}"][:].tolist() for name in _BLOCK), strict=True)
         self._blocks = {item.case.case_id: block
                         for item, block in zip(results.cases, blocks, strict=True)}
@@ -420,7 +412,7 @@ class ResultsFile:
 def _no_results(path: Path, file_path: Path) -> str:
     folder = file_path.parent
     if file_path.name == FILE_NAME and (folder / "traces").is_dir():
-        again = job_command_line(planned_ranks(folder) or "N", "run", "--resume", folder)
+        again = job_command_line(container.planned_ranks(folder) or "N", "run", "--resume", folder)
         return (f"{file_path}: no such file; {command_line('reduce', folder)} makes it from the "
                 f"traces there, {again} ends a run that did not")
     if path.is_dir():
@@ -447,7 +439,7 @@ def each_once(paths: Sequence[Path]) -> list[Path]:
 
 
 def _by_latest(path: Path) -> bool:
-    return any(one.name == LATEST and one.is_symlink() for one in (path, *path.parents))
+    return any(one.name == container.LATEST and one.is_symlink() for one in (path, *path.parents))
 
 
 def _real(path: Path) -> str:
@@ -466,10 +458,10 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
     file_path = file_of(path)
     if not file_path.exists():
         raise FileError(_no_results(path, file_path))
-    verify(file_path, FORMAT, records.SCHEMA_VERSION, "; if another benchmark wrote it: "
-           + command_line("import", file_path, "-o", "imported.h5"))
-    with open_container(file_path) as file:
-        with expected_content(file_path):
+    container.verify(file_path, FORMAT, records.SCHEMA_VERSION, "; if another benchmark wrote it: "
+                     + command_line("import", file_path, "-o", "imported.h5"))
+    with container.open_container(file_path) as file:
+        with container.expected_content(file_path):
             results = ResultsFile(file, _read_results(file, file_path))
             _check_range(results.results)
             results.check_blocks()
@@ -482,8 +474,8 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
 @contextlib.contextmanager
 def open_again(path: Path, results: records.Results) -> Iterator[ResultsFile]:
     """Yield a results file that was checked and read before, and has not changed since then."""
-    with open_container(path) as file:
-        with expected_content(path):
+    with container.open_container(path) as file:
+        with container.expected_content(path):
             opened = ResultsFile(file, results)
         yield opened
 

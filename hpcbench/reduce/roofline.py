@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hpcbench import units
 from hpcbench.records import dataclass
 from hpcbench.reduce.checks import MOST_OF_MEASURED, MOST_OF_PEAK, Violation
 from hpcbench.reduce.kind_facts import MachineRate
 from hpcbench.reduce.metric import metric, word
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import (
-    digits,
-    format_seconds,
-    grouped,
-    plural,
-    round_bytes,
-    three_digits,
-    to_gb_per_s,
-    to_tflop_per_s,
-)
 
 COMPUTE, MEMORY, COMMUNICATION, LATENCY = "compute", "memory", "communication", "latency"
 LIMITS = (COMPUTE, MEMORY, COMMUNICATION, LATENCY)
@@ -86,7 +77,7 @@ def machine_rates(measured: Iterable[MachineRate]) -> dict[str, dict[str, float]
 
     ``flops`` and ``memory`` are by `most_rates`, links' rates the best of any number of ranks; one
     that may be a cache's counts where there is no other."""
-    by_limit = grouped((one.limit, one) for one in measured)
+    by_limit = units.grouped((one.limit, one) for one in measured)
     rates = {limit: most_rates((one.name, one.ranks, one.rate) for one in by_limit.get(limit, ()))
              for limit in ("flops", "memory")}
     for limit in ("links", "messages"):
@@ -299,9 +290,9 @@ def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -
     bounds = "; ".join(_least_texts(demand, first, longest))
     if score is None:
         return Roofline(part, time_s, demand, least, ceiling.limit, None, ceiling, (
-            f"{bounds}: more than the {format_seconds(time_s)} that it took, so this is no ceiling "
-            "here, and there is no score"))
-    explained = f"{bounds}: {digits(100 * score, 3)} % of {format_seconds(time_s)}"
+            f"{bounds}: more than the {units.format_seconds(time_s)} that it took, so this is no "
+            "ceiling here, and there is no score"))
+    explained = f"{bounds}: {units.digits(100 * score, 3)} % of {units.format_seconds(time_s)}"
     if score >= LEAST_EXPLAINED or ceiling.limit == LATENCY:
         return Roofline(part, time_s, demand, least, ceiling.limit, score, ceiling, explained)
     return Roofline(part, time_s, demand, least, LATENCY, score, ceiling, (
@@ -311,9 +302,9 @@ def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -
 def _least_texts(demand: Demand, first: Mapping[str, Least], longest: Least) -> Iterator[str]:
     for limit, bound in first.items():
         if bound is not longest:
-            yield f"{limit} {format_seconds(bound.time_s)}"
+            yield f"{limit} {units.format_seconds(bound.time_s)}"
     limit = longest.ceiling.limit
-    yield (f"{limit} at least {format_seconds(longest.time_s)} for "
+    yield (f"{limit} at least {units.format_seconds(longest.time_s)} for "
            f"{_amount_text(limit, demand.amount(limit) or 0)} at {rate_text(longest.ceiling)} of "
            f"{longest.ceiling.of}, {longest.ceiling.source}")
 
@@ -321,16 +312,17 @@ def _least_texts(demand: Demand, first: Mapping[str, Least], longest: Least) -> 
 def rate_text(ceiling: Ceiling) -> str:
     """Return ``0.0834 TFLOP/s``, ``18.4 GB/s``, or ``144 us each``."""
     if ceiling.limit == LATENCY:
-        return f"{format_seconds(1 / ceiling.rate)} each"
+        return f"{units.format_seconds(1 / ceiling.rate)} each"
     if ceiling.limit == COMPUTE:
-        return f"{three_digits(to_tflop_per_s(ceiling.rate))} TFLOP/s"
-    return f"{three_digits(to_gb_per_s(ceiling.rate))} GB/s"
+        return f"{units.three_digits(units.to_tflop_per_s(ceiling.rate))} TFLOP/s"
+    return f"{units.three_digits(units.to_gb_per_s(ceiling.rate))} GB/s"
 
 
 def _amount_text(limit: str, amount: float) -> str:
     if limit == COMPUTE:
-        return f"{three_digits(amount / 1e9)} GFLOP"
-    return plural(int(amount), "message") if limit == LATENCY else round_bytes(int(amount))
+        return f"{units.three_digits(amount / 1e9)} GFLOP"
+    return (units.plural(int(amount), "message") if limit == LATENCY else
+            units.round_bytes(int(amount)))
 
 
 def _intensity(flops: float | None, moved: float | None) -> float | None:

@@ -19,21 +19,9 @@ from hpcbench.answers.winners import winners_among, with_fastest
 from hpcbench.errors import job_command_line
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, MISSED, OK, Member, Suite
-from hpcbench.report import results_lines as lines
+from hpcbench.report import results_lines
 from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.plan_lines import note_lines
-from hpcbench.report.results_lines import (
-    brief_tables_of,
-    closing_lines,
-    definition_lines,
-    detail_lines,
-    fault_lines,
-    how_lines,
-    items_by_kind,
-    limit_lines,
-    outcome_lines,
-    tables_of,
-)
 from hpcbench.report.terminal import Sentence, print_lines, tone_line
 from hpcbench.texts import Verbosity, from_json, say
 from hpcbench.units import plural
@@ -62,9 +50,9 @@ def print_results(
     """Print a run's counts, tables, failures and summary; in detail every column and sample count.
 
     Quietly only the tables and failures. ``explain``: also the meaning of the columns."""
-    full, results = verbosity.is_verbose, lines.with_commands(results, folder)
-    tables = [*(tables_of(results) if full or explain else brief_tables_of(results)),
-              *arrival_tables(results)]
+    full, results = verbosity.is_verbose, results_lines.with_commands(results, folder)
+    tables_of = (results_lines.tables_of if full or explain else results_lines.brief_tables_of)
+    tables = [*tables_of(results), *arrival_tables(results)]
     if verbosity.is_quiet:
         bare = (replace(table, lead=(), notes=()) for table in tables)
         print_lines(bare)
@@ -72,23 +60,24 @@ def print_results(
         return
     winners = winners_among(one.record for one in advice)
     tables = [with_fastest(table, winners) for table in tables]
-    definitions = [*definition_lines(results)]
+    definitions = [*results_lines.definition_lines(results)]
     title = results.plan.config.get("title")
     print_lines(chain(
-        [Sentence(lines.header_line(results), 2, "bold")],
-        (Sentence(line, 4) for line in lines.count_lines(results)),
-        lines.run_lines(results) if full else chain(
-            fault_lines(results), note_lines(results.plan)),
-        map(Sentence, how_lines(results)) if full or explain else (),
+        [Sentence(results_lines.header_line(results), 2, "bold")],
+        (Sentence(line, 4) for line in results_lines.count_lines(results)),
+        results_lines.run_lines(results) if full else chain(
+            results_lines.fault_lines(results), note_lines(results.plan)),
+        map(Sentence, results_lines.how_lines(results)) if full or explain else (),
         (Sentence(line, 4) for line in chain(
-            definitions, lines.column_lines(tables, definitions))) if explain else (),
+            definitions, results_lines.column_lines(tables, definitions))) if explain else (),
         [Text(), Sentence(title, style="bold")] if title else [],
         tables, _problem_lines(results),
-        detail_lines(results) if full else (),
-        lines.outcome_lines(results, lines.NOT_OK if full else lines.FAILED, full=full),
-        lines.finding_lines(results if full else _refusing(results), full=full),
-        _summary(results, advice, full=full), [Text()], closing_lines(results, folder)),
-                whole=full or explain)
+        results_lines.detail_lines(results) if full else (),
+        results_lines.outcome_lines(
+            results, results_lines.NOT_OK if full else results_lines.FAILED, full=full),
+        results_lines.finding_lines(results if full else _refusing(results), full=full),
+        _summary(results, advice, full=full), [Text()],
+        results_lines.closing_lines(results, folder)), whole=full or explain)
 
 
 def print_corrections(results: Results, said: Mapping[str, str]) -> None:
@@ -109,7 +98,8 @@ def _summary(
 ) -> Iterator[Text]:
     """Yield the summary; ``full``: without the warnings, which are among the findings above it."""
     telemetry = telemetry_line(results)
-    limits = (tone_line(replace(line, topic="limits")) for line in limit_lines(results))
+    limits = (tone_line(replace(line, topic="limits"))
+              for line in results_lines.limit_lines(results))
     shown = [*(tone_line(line) for line in summary_lines(results, advice)
                if not (full and (line.topic or "").startswith("warning["))),
              *(Text(line.plain, line.style) for line in limits),  # whole, for who searches a log
@@ -122,11 +112,12 @@ def _print_failures(results: Results) -> None:
     """Print on standard error faults, cases that are not ok, errors, and limits that are not met.
 
     Skips are shown only where nothing was ok: then they are why a run fails."""
-    statuses = lines.FAILED if any(item.status == "ok" for item in results.cases) else lines.NOT_OK
+    some_ok = any(item.status == "ok" for item in results.cases)
+    statuses = results_lines.FAILED if some_ok else results_lines.NOT_OK
     checked = check_own_limits(results)
     print_lines(chain(
-        lines.fault_lines(results), lines.outcome_lines(results, statuses),
-        lines.finding_lines(_refusing(results)),
+        results_lines.fault_lines(results), results_lines.outcome_lines(results, statuses),
+        results_lines.finding_lines(_refusing(results)),
         map(Text, reason_lines(checked) if checked else ())), sys.stderr)
 
 
@@ -136,7 +127,7 @@ def print_profiles(profile_lines: Sequence[str]) -> None:
 
 
 def _problem_lines(results: Results) -> Iterator[Text]:
-    for kind in lines.items_by_kind(results.cases):
+    for kind in results_lines.items_by_kind(results.cases):
         if problem := presenter_of(kind).problem:
             yield Sentence(f"kind {kind}: {problem}", style="yellow")
     for kind, reason in results.lacking_kinds.items():
@@ -160,12 +151,13 @@ def print_profile(results: Results, folder: Path) -> None:
     passes = missing_passes_text(results)
     cut = [Sentence(f"incomplete: {passes}", style="yellow")] if passes else []
     print_lines(chain(
-        [head], cut, fault_lines(results), map(tone_line, lines), tables,
-        outcome_lines(results), _captured_lines(folder), [Text()], closing_lines(results, folder)))
+        [head], cut, results_lines.fault_lines(results), map(tone_line, lines), tables,
+        results_lines.outcome_lines(results), _captured_lines(folder), [Text()],
+        results_lines.closing_lines(results, folder)))
 
 
 def _shown(results: Results) -> Iterator[Line | Table]:
-    for kind, items in items_by_kind(results.cases).items():
+    for kind, items in results_lines.items_by_kind(results.cases).items():
         presenter = presenter_of(kind)
         shown = None if kind in results.missing_kinds else presenter.profile(
             items, results.derived.get(kind, {}))

@@ -14,17 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hpcbench.backends.gpus import (
-    AMD_CALLS,
-    NVML_COLUMNS,
-    GpuReadings,
-    amd_refusal,
-    amd_refusing,
-    amdsmi_is_installed,
-    nvml_refusing,
-    opened_amd_gpu,
-    refusal,
-)
+from hpcbench.backends import gpus
 from hpcbench.measurement.process import KernelFiles, cpu_ticks
 from hpcbench.trace.columns import NOT_READ, TABLES
 
@@ -329,7 +319,7 @@ class GpuSource(Source):
 
     table = "gpu"
     library: ClassVar[str] = "NVML"
-    columns: ClassVar[Sequence[str]] = NVML_COLUMNS
+    columns: ClassVar[Sequence[str]] = gpus.NVML_COLUMNS
 
     def __init__(
         self, uuid: str, load: Callable[[], Any], refused: Mapping[str, str] | None = None,
@@ -368,36 +358,37 @@ class GpuSource(Source):
     def _opened(self, uuid: str) -> Callable[[str], int]:
         """Set ``_refusing``; return a reader of columns. Raises UnreadableError or RuntimeError."""
         nvml = self._load()
-        self._refusing = nvml_refusing(nvml)
+        self._refusing = gpus.nvml_refusing(nvml)
         try:
-            readings = GpuReadings(nvml, uuid)
+            readings = gpus.GpuReadings(nvml, uuid)
         except self._refusing as error:
-            raise UnreadableError(f"NVML does not know GPU {uuid}: {refusal(error)}") from error
+            problem = f"NVML does not know GPU {uuid}: {gpus.refusal(error)}"
+            raise UnreadableError(problem) from error
         self.devices = [readings.name]
         return readings.read
 
     def _message(self, error: Exception) -> str:
-        return refusal(error)
+        return gpus.refusal(error)
 
 
 class AmdGpuSource(GpuSource):
     """One GPU by amdsmi. Raises UnreadableError where that is not installed."""
 
     library = "amdsmi"
-    columns = tuple(AMD_CALLS)
+    columns = tuple(gpus.AMD_CALLS)
 
     def __init__(self, uuid: str, refused: Mapping[str, str] | None = None) -> None:
-        if not amdsmi_is_installed():
+        if not gpus.amdsmi_is_installed():
             raise UnreadableError("a GPU of AMD needs the Python package amdsmi (of ROCm), which "
                                   "is not installed")
-        others = (name for name in TABLES["gpu"].names if name not in AMD_CALLS)
-        super().__init__(uuid, lambda: opened_amd_gpu(uuid), {
+        others = (name for name in TABLES["gpu"].names if name not in gpus.AMD_CALLS)
+        super().__init__(uuid, lambda: gpus.opened_amd_gpu(uuid), {
             **dict.fromkeys(others, "not read of AMD's GPUs"), **(refused or {})})
 
     def _opened(self, uuid: str) -> Callable[[str], int]:
         amdsmi, gpu = self._load()
-        self._refusing = amd_refusing(amdsmi)
-        return lambda column: AMD_CALLS[column](amdsmi, gpu)
+        self._refusing = gpus.amd_refusing(amdsmi)
+        return lambda column: gpus.AMD_CALLS[column](amdsmi, gpu)
 
     def _message(self, error: Exception) -> str:
-        return amd_refusal(error)
+        return gpus.amd_refusal(error)

@@ -16,16 +16,7 @@ import numpy.typing as npt
 
 from hpcbench.config.axes import BACKENDS
 from hpcbench.records import dataclass
-from hpcbench.reduce.roofline import (
-    COMMUNICATION,
-    COMPUTE,
-    DECLARED,
-    LIMITS,
-    MEMORY,
-    Ceiling,
-    Roofline,
-    rate_text,
-)
+from hpcbench.reduce import roofline
 from hpcbench.texts import as_field
 from hpcbench.units import grouped, plural, three_digits
 from hpcbench.views.labels import without_shared
@@ -51,7 +42,8 @@ _COLUMNS = (
            optional=True),
     Column("network_intensity", "network", Show.NUMBER, "FLOP/B", "FLOPs over bytes sent",
            optional=True),
-    *(Column(f"least_{limit}", limit, Show.DURATION, "least", optional=True) for limit in LIMITS),
+    *(Column(f"least_{limit}", limit, Show.DURATION, "least", optional=True)
+      for limit in roofline.LIMITS),
     Column("bound_by", "bound by"),
     Column("score", "score", Show.WHOLE_PERCENT, "%", "of the binding ceiling", "more"),
     Column("of_declared", "of declared", Show.WHOLE_PERCENT, "%", better="more", optional=True),
@@ -64,7 +56,7 @@ class Shown:
 
     name: str
     case_id: str
-    found: Roofline
+    found: roofline.Roofline
 
     @property
     def title(self) -> str:
@@ -115,7 +107,7 @@ def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart
     """Yield a chart for each compute and memory ceilings, of rooflines with FLOPs and a bound."""
     drawn = [one for one in shown if one.found.bound_by and one.found.demand.flops]
     groups = grouped((tuple(least.ceiling for least in one.found.least if least.ceiling.limit in (
-        COMPUTE, MEMORY)), one) for one in drawn)
+        roofline.COMPUTE, roofline.MEMORY)), one) for one in drawn)
     for number, group in enumerate(groups.values(), 1):
         suffix = f"-{number}" if len(groups) > 1 else ""
         yield _chart(what, f"roofline-{what.replace(' ', '_')}{suffix}", group)
@@ -130,9 +122,9 @@ def _chart(what: str, stem: str, shown: Sequence[Shown]) -> RooflineChart:
              for name, one, score in zip(names, kept, scores, strict=True)]
     panels = [
         _panel(kept, texts, Axis("intensity", Show.NUMBER, "FLOP per byte of memory", Scale.LOG),
-               MEMORY, [one.found.flop_per_memory_byte for one in kept]),
+               roofline.MEMORY, [one.found.flop_per_memory_byte for one in kept]),
         _panel(kept, texts, Axis("intensity", Show.NUMBER, "FLOP per byte sent", Scale.LOG),
-               COMMUNICATION, [one.found.flop_per_network_byte for one in kept])]
+               roofline.COMMUNICATION, [one.found.flop_per_network_byte for one in kept])]
     note = f"The first {len(kept)} of {len(shown)} are drawn."
     return RooflineChart(
         f"roofline of {what}", ", ".join(filter(None, (
@@ -153,17 +145,17 @@ def _panel(
         for number, (one, intensity) in enumerate(zip(shown, intensities, strict=True))
         if intensity is not None)
     ceilings = dict.fromkeys(least.ceiling for one in shown for least in one.found.least
-                             if least.ceiling.limit in (COMPUTE, limit))
+                             if least.ceiling.limit in (roofline.COMPUTE, limit))
     return RooflinePanel(x, tuple(
-        Roof(f"{ceiling.of if ceiling.limit == COMPUTE else ceiling.limit} {rate_text(ceiling)}",
-             ceiling.rate, ceiling.limit == limit,
-             ceiling.source == DECLARED) for ceiling in ceilings), spots)
+        Roof(f"{ceiling.of if ceiling.limit == roofline.COMPUTE else ceiling.limit} "
+             f"{roofline.rate_text(ceiling)}", ceiling.rate, ceiling.limit == limit,
+             ceiling.source == roofline.DECLARED) for ceiling in ceilings), spots)
 
 
-def _ceiling_text(ceiling: Ceiling) -> str:
+def _ceiling_text(ceiling: roofline.Ceiling) -> str:
     """Return ``compute: fp32 products, measured, 0.0834 TFLOP/s``."""
     of = f"{ceiling.of}, " * (ceiling.of != ceiling.limit)
-    return f"{ceiling.limit}: {of}{ceiling.source}, {rate_text(ceiling)}"
+    return f"{ceiling.limit}: {of}{ceiling.source}, {roofline.rate_text(ceiling)}"
 
 
 def _row(shown: Shown) -> Row:
@@ -171,7 +163,7 @@ def _row(shown: Shown) -> Row:
     least: dict[str, float] = {}
     for each in bound.least:  # measured ones come first
         least.setdefault(each.ceiling.limit, each.time_s)
-    times: tuple[Cell, ...] = tuple(least.get(limit) for limit in LIMITS)
+    times: tuple[Cell, ...] = tuple(least.get(limit) for limit in roofline.LIMITS)
     flops = bound.demand.flops
     return Row((shown.name, bound.part or None, bound.time_s,
                 flops / bound.time_s if flops else None, bound.flop_per_memory_byte,
