@@ -20,7 +20,7 @@ leave_out_current_folder()  # first: what is imported below must be the installe
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun
 from hpcbench.registry import CommandSpec, offered
-from hpcbench.texts import masked, print_traceback, say, say_all
+from hpcbench.texts import error_document, masked, print_traceback, say, say_all
 
 if TYPE_CHECKING:
     from hpcbench.launch.template_process import AnyTemplate
@@ -141,7 +141,9 @@ def _exit_code(command: Callable[[], int]) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ExitCode.OK)
     except HpcbenchError as error:
-        say_all(f"hpcbench: {masked(str(error), os.environ)}", sys.stderr)
+        problem = masked(str(error), os.environ)
+        say_all(f"hpcbench: {problem}", sys.stderr)
+        _refuse_in_json(problem, int(error.exit_code))
         return int(error.exit_code)
     except OSError as error:
         if error.errno not in (*_FULL, errno.ENAMETOOLONG):
@@ -151,6 +153,13 @@ def _exit_code(command: Callable[[], int]) -> int:
         return int(ExitCode.USAGE)
     except Exception:
         return _internal_error()
+
+
+def _refuse_in_json(problem: str, code: int) -> None:
+    """Print the document of an error where one was asked for; rank 0 does for all."""
+    own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    if "--json" in own and announced_rank(os.environ) == 0:
+        say_all(error_document(problem, code))
 
 
 def _with_resumed_folder(arguments: list[str]) -> list[str]:
@@ -168,6 +177,7 @@ def _with_resumed_folder(arguments: list[str]) -> list[str]:
 def _internal_error() -> int:
     print_traceback(os.environ)
     say("hpcbench: internal error, please report the lines above", sys.stderr)
+    _refuse_in_json("internal error", int(ExitCode.INTERNAL))
     return int(ExitCode.INTERNAL)
 
 

@@ -74,6 +74,13 @@ def to_json(value: Any, **options: Any) -> str:
     return text if text.isascii() and "\x7f" not in text else _escaped(text, _in_json)
 
 
+def error_document(problem: str, code: int) -> str:
+    """Return the JSON document of a command that could not do what was asked: one line a problem,
+    and its exit code."""
+    return to_json({"schema": "hpcbench.error", "schema_version": 1, "exit_code": code,
+                    "problems": problem.splitlines()}, indent=2)
+
+
 def holds_halves(text: str) -> bool:
     """Return whether a JSON text may hold halves of surrogate pairs, as such or as escapes.
 

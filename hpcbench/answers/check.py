@@ -25,6 +25,7 @@ from hpcbench.answers.compare_inputs import (
     change_text,
     id_in_any_version,
     launch_times,
+    measured_id,
     side_of,
 )
 from hpcbench.answers.compare_tables import protocol_text
@@ -52,6 +53,8 @@ GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
     "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
 SEVERITY = (CRASHED, WRONG, SLOW, MISSING, CANNOT_TELL, GOOD)
 """The overall outcome is the first of these that occurs: missing results hide no proven failure."""
+MEASURES = "measures"
+"""What ``select`` takes beside columns: a `measured_id`."""
 FEWEST_BEYOND = 2
 """Launches, all beyond a limit, that make a case SLOW."""
 _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": MISSING,
@@ -96,12 +99,13 @@ class CheckResult:
 @dataclass(frozen=True, slots=True)
 class _Row:
     """A case of the results in ``file`` with its values by column; ``key`` is its id in any version
-    of the file that it runs."""
+    of the file that it runs, ``measures`` its `measured_id` where a limit asks for it."""
 
     file: str
     item: CaseResult
     values: Mapping[str, Any]
     key: str
+    measures: str
 
     def reason(self, outcome: str, text: str) -> Reason:
         return Reason(outcome, self.item.case.label, text, self.item.case.case_id, file=self.file)
@@ -120,6 +124,7 @@ def check_together(
     held by the launches of all. Raises ConfigError for an unknown column or unit."""
     reasons: list[Reason] = []
     looked_at: set[tuple[str, str]] = set()
+    asks = any(MEASURES in limit.select for limit in limits)
     tables = []
     for one, file in zip(results, files, strict=True):
         own = one.kind_columns
@@ -128,7 +133,8 @@ def check_together(
         reasons += (replace(reason, file=file) for reason in (
             *missing_ranks(one), *not_sound(one), *not_ok(one)))
         tables.append((columns, file, [_Row(file, item, {
-            **row_of(item), **own.values.get(item.case.case_id, {})}, id_in_any_version(item.case))
+            **row_of(item), **own.values.get(item.case.case_id, {})}, id_in_any_version(item.case),
+            measured_id(item.case) if asks else "")
             for item in one.cases]))
     for limit in limits:
         pools: dict[str, list[_Row]] = {}
@@ -170,7 +176,7 @@ def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -
     for at, limit in enumerate(limits):
         for key, name in (("metric", limit.metric), *((f"select.{one}", one)
                                                       for one in limit.select)):
-            if name not in columns:
+            if name not in columns and (key, name) != (f"select.{MEASURES}", MEASURES):
                 guess = nearest(name, columns)
                 hint = f'did you mean "{guess}"? ' if guess else ""
                 lines.append(f"limits[{at}].{key}: {quote(name)} is not known; {hint}all: {_ALL}")
@@ -223,6 +229,7 @@ def _selected(limit: Limit, row: _Row) -> bool:
     return all(
         fnmatchcase(str(row.values.get(name)), str(value)) if name == "label"
         else _same(row.values.get(name), value) or (name == "case_id" and _same(row.key, value))
+        or (name == MEASURES and _same(row.measures, value))
         for name, value in limit.select.items())
 
 
@@ -235,7 +242,9 @@ def _same(value: Any, wanted: Any) -> bool:
 def _selects_nothing(limit: Limit, file: str) -> Reason:
     wanted = " ".join(f"{name}={value}" for name, value in limit.select.items())
     text = "no case matches select" + (
-        ": a case_id has all settings, iterations too" if "case_id" in limit.select else "")
+        ": a case_id has all settings, iterations too" if "case_id" in limit.select else
+        ": every setting counts but iterations, warm-ups and checks" if MEASURES in limit.select
+        else "")
     return Reason(MISSING, f"{limit.metric} of {wanted or 'all cases'}",
                   f"{text}; {limit.why}" if limit.why else text, file=file)
 

@@ -42,7 +42,7 @@ from hpcbench.answers.compare_inputs import (
     told_key,
     unmatched,
 )
-from hpcbench.answers.tasks import FEWEST, LAUNCHES, Paired, compared_tasks, paired
+from hpcbench.answers.tasks import ENOUGH_PASSES, FEWEST, LAUNCHES, Paired, compared_tasks, paired
 from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.errors import UsageError, command_line
 from hpcbench.records import dataclass
@@ -62,8 +62,6 @@ from hpcbench.units import grouped, plural
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
 FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
 """Fewer launches a side give no interval of 95 %, and more are not requested."""
-ENOUGH_PASSES = 9
-"""The fewest that are requested where fewer than FEWEST decide nothing."""
 _ROUNDING = 1e-9
 SLOWER, FASTER, SAME, INCONCLUSIVE = "slower", "faster", "same", "inconclusive"
 VERDICTS = (SLOWER, FASTER, INCONCLUSIVE, SAME)

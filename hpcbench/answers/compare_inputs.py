@@ -334,6 +334,13 @@ def id_in_any_version(case: Case) -> str:
     return case_id({"parameters": _text(sorted(parameters(case).items()))})
 
 
+def measured_id(case: Case) -> str:
+    """Return the id of what a case measures: of all its parameters but the number of warm-ups;
+    iterations and checks are none."""
+    return case_id({"measures": _text(sorted(
+        one for one in parameters(case).items() if one[0] != "warmup"))})
+
+
 def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     """Return value of ``key`` -> the other parameters of a case, as text -> the case.
 

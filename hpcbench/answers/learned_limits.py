@@ -9,13 +9,14 @@ were learned from it."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hpcbench.answers.check import CheckResult, held_by, not_sound, unchecked
-from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, side_of
+from hpcbench.answers.check import MEASURES, CheckResult, held_by, not_sound, unchecked
+from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, measured_id, side_of
 from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.config.section import checked_limits
 from hpcbench.errors import UsageError
@@ -98,11 +99,14 @@ def learned(side: Side, share: float, option: str = "--learn") -> dict[str, Any]
 
 
 def _limits(cases: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str, Any]]:
+    often = Counter(measured_id(case.case) for case in cases.values())
     for case_id, case in cases.items():
         if case.launch_s:
+            measures = measured_id(case.case)
+            select = {MEASURES: measures} if often[measures] == 1 else {"case_id": case_id}
             slowest, n = max(case.launch_s), len(case.launch_s)
             scope = f" within {plural(case.jobs, 'job')}" if case.jobs < n else ""
-            yield {"metric": "median_s", "of": "launches", "select": {"case_id": case_id},
+            yield {"metric": "median_s", "of": "launches", "select": select,
                    "max": float(f"{slowest * (1 + MARGIN) * 1e6:.4g}"), "unit": "us",
                    "why": f"{case.case.label}: slowest of {n} launches{scope} + {MARGIN:.0%} "
                           f"({share:.0%} pass with {1 - share ** n:.1%} confidence)"}

@@ -32,6 +32,7 @@ from hpcbench.answers.compare import NEAR, SMALLEST
 from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET, Side, has_pairs, told_key
 from hpcbench.answers.compare_tables import DISAGREE
 from hpcbench.answers.tasks import (
+    ENOUGH_PASSES,
     FEWEST,
     PASSES,
     Paired,
@@ -256,7 +257,8 @@ def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
 def _remedy(alike: Sequence[Preference]) -> str:
     """Return what decides, and what to take until then."""
     pick, most = alike[0], max(other.paired.n for other in alike)
-    more = "more" if most >= ENOUGH else f"at least {ENOUGH}"
+    enough = ENOUGH if pick.paired.n and pick.paired.unit != PASSES else ENOUGH_PASSES
+    more = "more" if most >= enough else f"at least {enough}"
     if most < FEWEST:
         return f"use {more} {pick.paired.unit if pick.paired.n else PASSES}"
     keep = f"; keep the default {short(pick.key)}" if pick.has_default else ""

@@ -25,6 +25,8 @@ from hpcbench.views.labels import vary
 RANKS = "world_size"
 FEWEST = 3
 """Fewer pairs decide nothing."""
+ENOUGH_PASSES = 9
+"""The fewest passes that are requested where those there are decide nothing."""
 PASSES, LAUNCHES = "passes", "launches"
 
 

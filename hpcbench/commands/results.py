@@ -179,8 +179,8 @@ def check(
         hpcbench check results/latest --limits limits.yaml --exit-style slurm
         hpcbench check results/latest --baseline nights --baseline-range 2026-01-01..2026-01-31
         hpcbench check --learn run1 run2 run3 -o limits.yaml"""
-    from hpcbench.answers.check import STYLES, UNREADABLE, check_file
-    from hpcbench.report.answer_lines import print_checked, print_checked_json, print_unreadable
+    from hpcbench.answers.check import STYLES, check_file
+    from hpcbench.report.answer_lines import print_checked, print_checked_json
 
     results, baseline = _separated(results), _separated(baseline or [])
     if style not in STYLES:
@@ -194,15 +194,25 @@ def check(
         checked = (check_file(results, limits) if limits is not None else
                    _against(results, baseline, baseline_range, smallest, share))
     except Exception as error:  # an error of any kind is no evidence against a node
-        if style == "ci" and not isinstance(error, UsageError):
-            raise
-        print_unreadable(error, as_json=as_json)
-        raise typer.Exit(UNREADABLE[style]) from None
+        raise typer.Exit(_unreadable(error, style, as_json=as_json)) from None
     if as_json:
         print_checked_json(checked)
     else:
         print_checked(checked, quiet=quiet, full=verbose)
     raise typer.Exit(checked.exit_code(style))
+
+
+def _unreadable(error: Exception, style: str, *, as_json: bool) -> int:
+    """Print why nothing was checked; return the exit code. An error of ours is raised for ci."""
+    from hpcbench.answers.check import UNREADABLE
+    from hpcbench.report.answer_lines import PREFIX, print_unreadable
+
+    if style == "ci" and not isinstance(error, UsageError):
+        if not as_json:
+            say(f"{PREFIX} RESULT UNREADABLE")
+        raise error
+    print_unreadable(error, UNREADABLE[style], as_json=as_json)
+    return UNREADABLE[style]
 
 
 def _against(

@@ -46,7 +46,7 @@ from hpcbench.plain import Plain
 from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
 from hpcbench.registry import TopicSpec, offered
 from hpcbench.report.terminal import Sentence, print_document, print_lines
-from hpcbench.texts import Verbosity, masked, say, valid
+from hpcbench.texts import Verbosity, error_document, masked, say, say_all, valid
 from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.labels import short_labels, shortened
 from hpcbench.views.table import Table
@@ -276,12 +276,14 @@ def print_checked(checked: CheckResult, *, quiet: bool, full: bool) -> None:
         f"{plural(checked.n_cases, 'case')}{reasons}")
 
 
-def print_unreadable(error: Exception, *, as_json: bool) -> None:
-    """Print to stderr why nothing could be checked; the outcome last, as of what was checked."""
+def print_unreadable(error: Exception, code: int, *, as_json: bool) -> None:
+    """Print to stderr why nothing could be checked; the outcome last, as of what was checked.
+
+    ``code`` is the exit code, for the document of JSON."""
     problem = f"{type(error).__name__}: " * (not isinstance(error, UsageError)) + str(error)
-    say(f"{PREFIX} UNREADABLE {masked(problem, os.environ)}", sys.stderr)
-    if not as_json:
-        say(f"{PREFIX} RESULT UNREADABLE")
+    problem = masked(problem, os.environ)
+    say(f"{PREFIX} UNREADABLE {problem}", sys.stderr)
+    say_all(error_document(problem, code) if as_json else f"{PREFIX} RESULT UNREADABLE")
 
 
 def print_checked_json(checked: CheckResult) -> None:

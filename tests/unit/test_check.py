@@ -188,6 +188,22 @@ def test_limits_of_a_function_hold_when_its_file_has_changed() -> None:
         assert found.outcome == "good", found
 
 
+def test_learned_limits_are_of_what_is_measured_not_of_how_often() -> None:
+    """With another --iters all of them were MISSING."""
+    before = make_case()
+    content = learned(Side("runs", (make_results((ok(before, 1e-3),)),)), 0.04)["limits"]
+    limits = [Limit.model_validate(raw) for raw in content]
+    again = replace(before, case_id="other", iterations=before.iterations + 5,
+                    warmup=before.warmup + 1)
+    for time_s, case, expected in ((1e-3, again, "good"), (2e-3, again, "cannot_tell"),
+                                   (1e-3, replace(again, batch=20), "missing")):
+        found = check_limits(make_results((ok(case, time_s),)), limits)
+        assert found.outcome == expected, found
+    both = make_results((ok(before, 1e-3), ok(again, 1e-3)))
+    ids = [raw["select"] for raw in learned(Side("runs", (both,)), 0.04)["limits"]]
+    assert ids == [{"case_id": before.case_id}, {"case_id": "other"}]
+
+
 @pytest.mark.parametrize(("passes", "limit", "word"), [
     ((0.99, 1.01), 1.2, "good"), ((0.99, 1.01), 0.95, "slow"),
     ((0.9, 1.3), 1.2, "cannot_tell"), ((0.9, 1.3), 0.95, "cannot_tell"),
@@ -389,7 +405,12 @@ def test_bad_input_is_one_line(words: tuple[str, ...], code: int, said: str) -> 
     assert done.returncode == code and said in done.stderr, done
     assert len(done.stderr.splitlines()) == 1 and not Path("/tmp/never-written.yaml").exists()
     is_result = "UNREADABLE" in done.stderr and "--json" not in words
-    assert done.stdout == "HPCBENCH_CHECK RESULT UNREADABLE\n" * is_result
+    if "--json" in words:
+        document = json.loads(done.stdout)
+        assert (document["schema"], document["exit_code"]) == ("hpcbench.error", code)
+        assert len(document["problems"]) == 1
+    else:
+        assert done.stdout == "HPCBENCH_CHECK RESULT UNREADABLE\n" * is_result
 
 
 def test_a_run_beside_itself_is_inconclusive_with_one_launch() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import typer
 
 from bad_input_process import hpcbench
 from golden import RESULTS
-from hpcbench.__main__ import _with_resumed_folder
+from hpcbench.__main__ import _command, _exit_code, _with_resumed_folder
 from hpcbench.cli import COMMANDS, app, help_and_examples
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, case_from_json
@@ -237,3 +238,21 @@ def test_results_as_json_are_those_of_summary_json(name: str, tmp_path: Path) ->
     for version in (shown, before):
         version.pop("hpcbench_version")
     assert shown == before
+
+
+def _with_json() -> list[str]:
+    return [name for name, command in COMMANDS.items() if "as_json" in signature(command).parameters]
+
+
+@pytest.mark.parametrize("name", _with_json())
+def test_each_command_with_json_refuses_in_a_document(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What reads the output of a command met no JSON where a file could not be read."""
+    words = {"check": ["/nowhere", "--baseline", "/nowhere"], "compare": ["/nowhere", "/nowhere/2"],
+             "list": ["--bogus"], "suite": ["--bogus"], "validate": ["--bogus"]}
+    monkeypatch.setattr(sys, "argv", ["hpcbench", name, *words.get(name, ["/nowhere"]), "--json"])
+    code = _exit_code(_command)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["exit_code"], code) == ("hpcbench.error", 2, 2)
+    assert document["problems"]

@@ -150,7 +150,7 @@ def test_launches_in_one_process_are_one_launch() -> None:
 
 def test_too_few_pairs_are_inconclusive() -> None:
     (answer,) = asked([timed("gloo", n=2), timed("mpi", 3, n=2)]).answers
-    assert answer.certainty == CANNOT_TELL and "at least 8 passes" in answer.remedy
+    assert answer.certainty == CANNOT_TELL and "at least 9 passes" in answer.remedy
     (answer,) = asked([timed("gloo")]).answers
     assert answer.certainty == CANNOT_TELL and "nothing to compare" in answer.sentence
 
