@@ -25,8 +25,7 @@ from hpcbench.report.plan_lines import note_lines
 from hpcbench.report.terminal import Sentence, print_lines, tone_line
 from hpcbench.texts import Verbosity, from_json, say
 from hpcbench.units import plural
-from hpcbench.views.arrivals import arrival_tables
-from hpcbench.views.columns import any_profile, missing_passes_text, telemetry_line
+from hpcbench.views.columns import any_profile, arrival_tables, missing_passes_text, telemetry_line
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 

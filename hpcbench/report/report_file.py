@@ -77,9 +77,8 @@ from hpcbench.report.results_lines import (
 from hpcbench.texts import Lines, from_json, printable
 from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural, with_sizes
-from hpcbench.views.arrivals import arrival_tables
 from hpcbench.views.chart import Chart, in_fields
-from hpcbench.views.columns import telemetry_tables
+from hpcbench.views.columns import arrival_tables, telemetry_tables
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, injected_text
 
 PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0-0 " \

@@ -38,13 +38,13 @@ from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import digits, format_seconds, grouped, plural, rank_list, rough_time
 from hpcbench.views.columns import (
     TABLED,
-    any_results,
     clock_text,
     missing_passes_text,
     passes_text,
     slow_rank_lines,
     telemetry_tables,
 )
+from hpcbench.views.metric_tables import any_results
 from hpcbench.views.presenter import Presenter, presenter_of
 from hpcbench.views.table import (
     INTERVAL_TITLE,

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hpcbench.plan.case import PROGRAM_KIND, Case
+from hpcbench.operations.arrival import TOGETHER
+from hpcbench.plan.case import Case
+from hpcbench.reduce.arrival import MOST_OFF
 from hpcbench.reduce.comparison import NEEDED, Comparison, comparison_counts
-from hpcbench.reduce.kind_facts import OF_PROGRAMS
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import (
     CaseResult,
+    LateArrivals,
     RankTelemetry,
     Results,
     SampleSource,
@@ -25,7 +27,7 @@ from hpcbench.reduce.spread import clock_bound_s, interval_share, launch_range, 
 from hpcbench.trace.columns import TABLES
 from hpcbench.units import format_seconds, grouped, in_launches, plural, rank_list, with_sizes
 from hpcbench.views.chart import Axis, ChartPoint, Curve, LineChart, Panel
-from hpcbench.views.labels import short_labels
+from hpcbench.views.labels import short_labels, without_shared
 from hpcbench.views.table import (
     Cell,
     Column,
@@ -39,12 +41,8 @@ from hpcbench.views.table import (
     backend_text,
     batch_text,
     cell_text,
-    device_type,
     distinct,
-    flag_cell,
-    like_median,
     repeats_text,
-    timed_text,
 )
 
 if TYPE_CHECKING:
@@ -173,8 +171,8 @@ FLAGS = Column("flags", "flags", optional=True)
 UNRELIABLE = "?"
 CANNOT_TELL = "unclear"
 """In place of a comparison that may as well be chance (`statistics.overlap`)."""
-_CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", "device"),
-         Column("ranks", "ranks", Show.COUNT))
+CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", "device"),
+        Column("ranks", "ranks", Show.COUNT))
 
 
 def cost_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
@@ -290,49 +288,15 @@ def pass_range(item: CaseResult) -> Range | None:
     return Range(*ends) if ends else None
 
 
+def case_words(case: Case) -> str:
+    return " ".join(case.workload.label(case.world_size).words)
+
+
 def any_plan(title: str, cases: Sequence[Case]) -> Table:
-    rows = (Row((case.index, *_case_cells(case, case.device), *cost_cells([case])),
-                case_id=case.case_id) for case in cases)
-    return Table(title, (Column("index", "#", Show.COUNT), *_CASE, *COST),
+    rows = (Row((case.index, case_words(case), backend_text(case), case.device, case.world_size,
+                 *cost_cells([case])), case_id=case.case_id) for case in cases)
+    return Table(title, (Column("index", "#", Show.COUNT), *CASE, *COST),
                  (Group("", tuple(rows)),))
-
-
-_STATED = {name: Column(name, title, show, show.value, f"{name} that the program states of a call "
-                        "/ time p50", "more", optional=True)
-           for name, title, show in (("bytes", "bandwidth", Show.GB_PER_S),
-                                     ("flops", "compute", Show.TFLOP_PER_S))}
-
-
-_RATES = {name: metric for name in _STATED for metric in OF_PROGRAMS
-          if metric.name == f"call_{name}_per_s"}
-
-
-def any_results(title: str, items: Sequence[CaseResult]) -> Iterator[Table]:
-    """Yield a table with a row for each case, of any kind, that ran; nothing if none ran."""
-    groups = grouped((timed_text(item), item) for item in items if item.status in TABLED)
-    if groups:
-        columns = (*_CASE, TIME, INTERVAL, *_STATED.values(), N, STATUS, LAUNCHES, FLAGS)
-        yield Table(title, columns, tuple(Group("", tuple(map(_any_row, group)), timed)
-                                          for timed, group in groups.items()))
-
-
-def _any_row(item: CaseResult) -> Row:
-    return Row((*_case_cells(item.case, device_type(item)), median_cell(item.statistics),
-                interval_cell(item.statistics), *(_stated_rate(item, name) for name in _STATED),
-                n_cell(item.statistics), item.status, launches_cell(item), flag_cell(item)),
-               item.status, item.case.case_id)
-
-
-def _stated_rate(item: CaseResult, name: str) -> Cell:
-    """Return what a program's call moves or computes over its median time."""
-    if item.case.kind != PROGRAM_KIND:
-        return None
-    return like_median(_RATES[name].value(item, None), median_cell(item.statistics))
-
-
-def _case_cells(case: Case, device: str) -> tuple[Cell, ...]:
-    words = case.workload.label(case.world_size).words
-    return " ".join(words), backend_text(case), device, case.world_size
 
 
 MOST_NAMED = 5
@@ -356,10 +320,6 @@ def straggler_text(item: CaseResult, rank: int | None) -> str:
     return f"rank {rank} is the straggler {in_launches(launches)}"
 
 
-def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
-    return [(item, found) for item in results.cases if (found := late_start(item)) is not None]
-
-
 def slow_rank_lines(results: Results) -> Iterator[str]:
     """Yield how many comparisons of ranks were made and name one; then the late starts."""
     counts = comparison_counts(comparisons(results))
@@ -369,7 +329,7 @@ def slow_rank_lines(results: Results) -> Iterator[str]:
                "noisy")
     if few := counts["n_too_few"]:
         yield f"slow ranks: not enough data in {plural(few, 'comparison')}: {NEEDED}"
-    late = _late_starts(results)
+    late = [(item, found) for item in results.cases if (found := late_start(item)) is not None]
     for item, comparison in late[:MOST_NAMED]:
         yield f"  {item.case.label}: {late_start_text(item, comparison)}"
     if len(late) > MOST_NAMED:
@@ -419,3 +379,72 @@ def _row(item: CaseResult, title: Title) -> Row:
                 interval_cell(item.statistics), launches_cell(item), n_cell(item.statistics),
                 timing.imbalance_s if timing else None, None if late is None else str(late.rank),
                 late.apart_s if late else None), item.status, item.case.case_id)
+
+
+_ARRIVALS = (
+    Column("case", "case"), Column("arrival", "arrival"),
+    Column("lateness", "delay", Show.US, "us", "achieved, median"),
+    Column("missed", "missed", Show.PERCENT, "%",
+           "samples in which a rank entered 10 % of the delay off", "less"),
+    Column("last_in", "from last", Show.US, "us", "from the last arrival to the last end", "less"),
+    Column("own_entry", "own entry", Show.US, "us",
+           "from own entry to end, mean of the punctual ranks", "less"),
+    Column("absorbed", "absorbed", Show.WHOLE_PERCENT, "%",
+           "of the delay; the rest is extra time of the punctual ranks", "more"),
+    Column("absorbed_interval", "95 % CI", Show.WHOLE_PERCENT, "%", "of the absorbed share; ? "
+           "without a reliable interval of one of the two cases", optional=True))
+
+
+def arrival_tables(results: Results) -> Iterator[Table]:
+    """Yield a row for each case with late ranks and for the same without; nothing without any."""
+    measured = [(item, arrivals) for item in results.cases
+                if item.timing is not None and (arrivals := item.timing.arrivals) is not None]
+    names = dict.fromkeys(_punctual_label(item.case) for item, _ in measured)
+    shared, own = without_shared([*names])
+    short = dict(zip(names, own, strict=True))
+    groups = grouped((short[_punctual_label(item.case)], (item, arrivals))
+                     for item, arrivals in measured)
+    if measured:
+        yield Table(" ".join(filter(None, ("late arrivals,", shared or "isolated"))), _ARRIVALS, (
+            Group("", tuple(_arrival_row(name, *each) for name, same in groups.items()
+                            for each in same)),),
+            notes=tuple(_arrival_notes([arrivals for _, arrivals in measured])))
+
+
+def _arrival_notes(measured: Sequence[LateArrivals]) -> Iterator[Line]:
+    """Yield what the columns mean, and why a share is missing or below 0, where one is."""
+    late = [one for one in measured if one.lateness_s is not None]
+    yield Line("  delay: median, from the first rank's entry to the late one's; less than planned "
+               "if the first is late itself, as on a busy machine")
+    yield Line("  absorbed: share of it that punctual ranks did not wait: 100 none of it, 0 all")
+    if any((one.absorbed_share or 0) < -0.005 for one in late):
+        yield Line("  below 0: they took longer by more than the delay")
+    if any(one.absorbed_share is None for one in late):
+        yield Line("  absorbed -: no case together of the same setting, or the delay is 0 or over "
+                   f"{100 * MOST_OFF:.0f} % off")
+
+
+def _punctual_label(case: Case) -> str:
+    return replace(case, arrival=TOGETHER).label
+
+
+def _arrival_row(name: str, item: CaseResult, arrivals: LateArrivals) -> Row:
+    assert item.timing is not None
+    return Row((
+        name, item.case.arrival.text, arrivals.lateness_s, arrivals.missed_share,
+        _interval_of(item.timing.last_in_s, arrivals.last_in_low_s, arrivals.last_in_high_s),
+        _interval_of(arrivals.own_entry_s, arrivals.own_entry_low_s, arrivals.own_entry_high_s),
+        arrivals.absorbed_share, _share_interval(arrivals)), item.status, item.case.case_id)
+
+
+def _interval_of(value_s: float | None, low_s: float | None, high_s: float | None) -> Cell:
+    if value_s is None or low_s is None or high_s is None:
+        return value_s
+    return WithInterval(value_s, low_s, high_s)
+
+
+def _share_interval(arrivals: LateArrivals) -> Cell:
+    if arrivals.absorbed_share is None:
+        return None
+    low, high = arrivals.absorbed_low, arrivals.absorbed_high
+    return UNRELIABLE if low is None or high is None else Range(low, high)

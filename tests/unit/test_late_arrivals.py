@@ -37,7 +37,7 @@ from hpcbench.report.summary import case_rows
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record
 from hpcbench.units import duration_text, parse_duration_ns
-from hpcbench.views.arrivals import arrival_tables
+from hpcbench.views.columns import arrival_tables
 from results_factory import MemorySamples, ok
 from results_factory import flagged as with_timing
 from synthetic import make_case, plan_of, with_rows, write_synthetic_run

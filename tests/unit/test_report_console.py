@@ -20,7 +20,8 @@ from hpcbench.reduce.results import Finding, Usage
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.results_lines import brief_tables_of
-from hpcbench.views.columns import any_profile, any_results
+from hpcbench.views.columns import any_profile
+from hpcbench.views.metric_tables import any_results
 from hpcbench.views.table import RANGE, Column, Group, Range, Row, Show, Table, format_number
 from results_factory import (
     all_ok,

@@ -20,7 +20,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Noise
-from hpcbench.views.columns import any_results
+from hpcbench.views.metric_tables import any_results
 from hpcbench.views.table import WithInterval
 from launcher import ROOT
 from results_factory import all_ok, sweep

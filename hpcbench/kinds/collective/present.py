@@ -20,7 +20,6 @@ from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.trace.schema import UNKNOWN
 from hpcbench.units import format_bytes, grouped, plural, size_text
 from hpcbench.views import chart, columns
-from hpcbench.views.figures import Aspect, Figure, figures
 from hpcbench.views.labels import vary
 from hpcbench.views.metric_tables import (
     INTERVAL,
@@ -28,10 +27,13 @@ from hpcbench.views.metric_tables import (
     P95,
     PLACE,
     TIME,
+    Aspect,
+    Figure,
     PlannedColumn,
     ShownColumn,
     cell_of,
     column_of,
+    figures,
     metric_column,
     of_case,
     plan_table,
