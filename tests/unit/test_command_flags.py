@@ -241,7 +241,8 @@ def test_results_as_json_are_those_of_summary_json(name: str, tmp_path: Path) ->
 
 
 def _with_json() -> list[str]:
-    return [name for name, command in COMMANDS.items() if "as_json" in signature(command).parameters]
+    return [name for name, command in COMMANDS.items()
+            if "as_json" in signature(command).parameters]
 
 
 @pytest.mark.parametrize("name", _with_json())
