@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.analysis.scaling_laws import Law, amdahl, universal
 from hpcbench.analysis.scaling_series import EXCELLENT, GOOD, verdict
 from hpcbench.answers.compare import compare
 from hpcbench.answers.compare_inputs import CaseOfSide
 from hpcbench.plan.case import planned_canary
-from hpcbench.statistics.scaling_laws import Law, amdahl, universal
 
 MOST_WRONG, LEAST_HELD = 0.05, 0.93
 EFFICIENCIES = {0.79: "good", 0.89: "excellent", 0.81: "below good", 0.85: "good",

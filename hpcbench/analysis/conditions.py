@@ -11,6 +11,7 @@ import numpy as np
 
 from hpcbench.analysis.disturbances import (
     CLOCKS,
+    FEWEST_PASSES,
     LEAST_EFFECT,
     LEAST_SHARE,
     STEAL,
@@ -49,7 +50,6 @@ from hpcbench.answers.answer import (
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import Canary
-from hpcbench.statistics.hypothesis_tests import FEWEST_PASSES
 from hpcbench.statistics.steady import FEWEST_RUNS, MOST_VALUES
 from hpcbench.units import digits, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart

@@ -29,12 +29,10 @@ from hpcbench.reduce.results import CaseResult, Results, TimeSeries
 from hpcbench.reduce.usage import WIDEST
 from hpcbench.statistics.hypothesis_tests import (
     MIN_PASSES,
-    ExplainedRise,
-    explained_rise,
     find_slowest,
     holm,
 )
-from hpcbench.statistics.order import t_quantile
+from hpcbench.statistics.order import Interval, t_quantile, t_tail
 from hpcbench.statistics.steady import TheilSen, theil_sen
 from hpcbench.units import plural
 
@@ -282,6 +280,45 @@ LEAST_EFFECT = 0.03
 LEAST_SHARE = 0.05
 """Other processes that use less of a node's cores are not named; nor a rank that waits less."""
 CLOCKS, WAITS, STEAL = "clocks", "waits", "steal"
+
+
+FEWEST_PASSES = 5
+"""Fewer leave one or two degrees of freedom, with which nothing but a coincidence is clear."""
+LEAST_RANGE = 0.01
+"""A condition that changes by less over the passes explains nothing."""
+_MOST = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRise:
+    """How times follow a condition, given as the slowdown that it alone would cause. ``effect``:
+    rise of the time from the least to the greatest slowdown, with its 99 % interval; ``share`` of
+    the rise that the condition can explain, 1 at most; ``fit``: explained variance; ``chance``:
+    p-value."""
+
+    effect: Interval
+    share: float
+    fit: float
+    chance: float
+
+
+def explained_rise(times_s: Values, slowdowns: Values) -> ExplainedRise | None:
+    """Return how times (pass,) follow slowdowns (pass,), 1 for none; None without enough data."""
+    n = times_s.size
+    if n < FEWEST_PASSES or np.ptp(np.log(slowdowns)) < LEAST_RANGE:
+        return None
+    x, y = np.log(slowdowns), np.log(times_s)
+    span = float(np.ptp(x))
+    x, y = x - x.mean(), y - y.mean()
+    slope = float(x @ y / (x @ x))
+    left = float(((y - slope * x) ** 2).sum())
+    error = math.sqrt(max(left, 1e-18) / (n - 2) / float(x @ x))
+    half = t_quantile(0.005, n - 2) * error
+    whole = float(y @ y)
+    effect = Interval(slope, slope - half, slope + half).map(
+        lambda value: math.expm1(min(value * span, _MOST)))
+    return ExplainedRise(effect, min(1.0, 1 / slope) if slope > 0 else 0.0,
+                     1 - left / whole if whole > 0 else 0.0, t_tail(slope / error, n - 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from hpcbench.analysis.scaling_laws import Law
 from hpcbench.analysis.scaling_series import (
     BY_PAIRS,
     EXCELLENT,
@@ -34,7 +35,6 @@ from hpcbench.answers.answer import (
 )
 from hpcbench.records import dataclass
 from hpcbench.statistics.order import Interval
-from hpcbench.statistics.scaling_laws import Law
 from hpcbench.units import digits, format_seconds, grouped, plural, three_digits
 from hpcbench.views.chart import PLAIN, Axis, ChartPoint, LineChart, Panel, Scale
 from hpcbench.views.chart import Curve as TimeSeries

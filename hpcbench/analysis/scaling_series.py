@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
+from hpcbench.analysis.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, compare
 from hpcbench.answers.compare_inputs import (
@@ -27,7 +28,6 @@ from hpcbench.reduce.kind_facts import CallWork
 from hpcbench.reduce.results import CaseResult, RunInfo
 from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import OverPasses, significant
-from hpcbench.statistics.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
 from hpcbench.units import grouped
 from hpcbench.views.labels import short_labels
 

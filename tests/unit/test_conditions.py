@@ -15,12 +15,11 @@ from hpcbench.analysis.conditions import (
     conditions_charts,
     conditions_tables,
 )
-from hpcbench.analysis.disturbances import PassReadings, shares_of_nodes
+from hpcbench.analysis.disturbances import PassReadings, explained_rise, shares_of_nodes
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
 from hpcbench.answers.topics import TopicResult, summary_lines, topics
 from hpcbench.reduce.results import Canary, CaseResult, Finding, RankTelemetry, TimeSeries, Usage
 from hpcbench.reduce.topology import RankPlace, Topology
-from hpcbench.statistics.hypothesis_tests import explained_rise
 from hpcbench.statistics.steady import theil_sen
 from results_factory import in_passes, make_canary, make_case, make_results, ok
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import curve_fit, nnls
 from scipy.stats import t as student
 
-from hpcbench.statistics.scaling_laws import (
+from hpcbench.analysis.scaling_laws import (
     AMDAHL,
     PARAMETERS,
     SPARE,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from hpcbench.kinds.training.derive.dispersion import MIN_N, chance_of_excess, dispersion
 from hpcbench.reduce.timing import CI_LEVEL, FEWEST_LAUNCHES, Precision, precision_of
-from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, dispersion
 from hpcbench.statistics.interval import (
     Inflation,
     lag1_correlation,

@@ -27,10 +27,13 @@ from hpcbench.kinds.training.derive.slow_ranks import (
 from hpcbench.kinds.training.derive.stalls import (
     STAMPS,
     WITHOUT,
+    Times,
     Useful,
     beside_base,
     from_partner,
     from_stamps,
+    of_steps_that_meet,
+    of_two_factors,
 )
 from hpcbench.kinds.training.plan.spec import SCHEDULES, schedule_of, stages_on, unscheduled
 from hpcbench.kinds.training.plan.workload import training_of
@@ -42,7 +45,6 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary
 from hpcbench.statistics.overlap import OverPasses
-from hpcbench.statistics.scaling_laws import Times, of_steps_that_meet, of_two_factors
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, Record
 from hpcbench.views.table import Table
 from results_factory import make_results, not_ok

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.kinds.training.derive import slow_ranks
+from hpcbench.kinds.training.derive.dispersion import MIN_N, chance_of_excess, dispersion
 from hpcbench.kinds.training.derive.rates import WEAK
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
@@ -23,7 +24,7 @@ from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, Comparison
 from hpcbench.reduce.metric import Values
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
-from hpcbench.statistics import hypothesis_tests, scaling_laws
+from hpcbench.statistics.hypothesis_tests import medians_by_pass
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import Interval
 from hpcbench.trace.schema import ARRIVAL
@@ -57,14 +58,13 @@ def sync_variance(
 ) -> tuple[SyncVariance | None, str]:
     """Return how the exchange (step,) varies beside computing (rank, step); or None, and why."""
     n = sync_s.size
-    if n < hypothesis_tests.MIN_N:
-        return None, f"{n} steps are fewer than {hypothesis_tests.MIN_N}"
+    if n < MIN_N:
+        return None, f"{n} steps are fewer than {MIN_N}"
     if np.median(sync_s) <= 0 or np.median(compute_s, axis=1).min() <= 0:
         return None, "its stamps are too coarse: a median time is 0"
-    sync, computes = hypothesis_tests.dispersion(sync_s), [hypothesis_tests.dispersion(times_s)
-                                                           for times_s in compute_s]
+    sync, computes = dispersion(sync_s), [dispersion(times_s) for times_s in compute_s]
     reference = np.mean([_relative(times_s) for times_s in compute_s], axis=0)
-    chance = hypothesis_tests.chance_of_excess(_relative(sync_s), reference)
+    chance = chance_of_excess(_relative(sync_s), reference)
     share = sync.deviation_s / float(np.median(step_s))
     return SyncVariance(
         median_s=sync.median_s, cv=sync.cv, robust_cv=sync.robust_cv,
@@ -186,7 +186,7 @@ def _late_s(arrival: Arrival | None, ready_s: Times, passes: Sequence[int]) -> T
     clock, less what it takes until then, by its own."""
     if arrival is None or len(arrival.pass_median_s) != len(passes):
         return np.zeros_like(ready_s)
-    late_s = np.transpose(arrival.pass_median_s) - hypothesis_tests.medians_by_pass(ready_s, passes)
+    late_s = np.transpose(arrival.pass_median_s) - medians_by_pass(ready_s, passes)
     return np.repeat(late_s - late_s.min(axis=0), passes, axis=1)
 
 
@@ -239,8 +239,52 @@ def shown_share(share: float | None) -> float | None:
     return share if share is not None and share <= 1 else None
 
 
+ACCEPTABLE = 0.8
+"""Factors below are worth a check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Factors of POP (https://co-design.pop-coe.eu/metrics), from 0 to 1: parallel efficiency (mean
+    useful time over run time) = load balance (mean over greatest) x communication (greatest over
+    run time) = ... x serialisation (greatest over time on an ideal network) x transfer (that over
+    run time). ``serialisation`` and ``transfer`` are None where unknown."""
+
+    parallel: float
+    load_balance: float
+    communication: float
+    serialisation: float | None = None
+    transfer: float | None = None
+
+
+def of_two_factors(useful_s: Sequence[float], elapsed_s: float) -> Efficiency | None:
+    greatest = max(useful_s, default=0.0)
+    if not (greatest > 0 and elapsed_s > 0):
+        return None
+    mean = float(np.mean(useful_s))
+    return Efficiency(mean / elapsed_s, mean / greatest, greatest / elapsed_s)
+
+
+def of_steps_that_meet(
+    before_s: Times, after_s: Times, step_s: Times, late_s: Times | float = 0.0,
+) -> Efficiency | None:
+    """Return all factors of steps in which ranks meet once; None without time. ``before_s`` and
+    ``after_s``, (rank, step), are useful seconds before and after it, ``step_s`` (step,) the whole.
+    On an ideal network a step takes the greatest of either, the former from when the first rank
+    begins: others do ``late_s`` later."""
+    known = of_two_factors((before_s + after_s).sum(axis=1).tolist(), float(step_s.sum()))
+    if known is None:
+        return None
+    busy_s = before_s.max(axis=0) + after_s.max(axis=0)
+    until_met_s = (late_s + before_s).max(axis=0) + after_s.max(axis=0)
+    ideal_s = float(np.maximum(busy_s, np.minimum(until_met_s, step_s)).sum())
+    greatest = float((before_s + after_s).sum(axis=1).max())
+    return Efficiency(known.parallel, known.load_balance, known.communication,
+                      greatest / ideal_s, ideal_s / float(step_s.sum()))
+
+
 def _efficiencies(
-    source: str, useful_s: tuple[float, ...], of: scaling_laws.Efficiency,
+    source: str, useful_s: tuple[float, ...], of: Efficiency,
 ) -> Values:
     """Return the values of POP's efficiencies, and the least of those that are below ACCEPTABLE."""
     factors = {"load_balance": of.load_balance, "communication_efficiency": of.communication,
@@ -250,7 +294,7 @@ def _efficiencies(
     least = min(parts, key=lambda name: parts[name])
     return {**factors, "useful": Useful(source, useful_s, of.parallel), "efficiency_of": source,
             "efficiency_score": shown_share(of.parallel),
-            "efficiency_limit": least if parts[least] < scaling_laws.ACCEPTABLE else None}
+            "efficiency_limit": least if parts[least] < ACCEPTABLE else None}
 
 
 def from_stamps(item: CaseResult, samples: CaseSamples) -> Values:
@@ -267,7 +311,7 @@ def from_stamps(item: CaseResult, samples: CaseSamples) -> Values:
         stamps = stamps_of(item, samples)
         step_s, before_s, late_s = stamps.step_s, stamps.ready_s, stamps.late_s
         after_s = stamps.phase_s.get("optimizer", np.zeros_like(step_s))
-    solved = scaling_laws.of_steps_that_meet(before_s, after_s, step_s.max(axis=0), late_s)
+    solved = of_steps_that_meet(before_s, after_s, step_s.max(axis=0), late_s)
     return {} if solved is None else _efficiencies(
         STAMPS, tuple((before_s + after_s).mean(axis=1).tolist()), solved)
 
@@ -277,7 +321,7 @@ def from_partner(item: CaseResult, steps: slow_ranks.OwnSteps) -> Values:
     if item.statistics is None or len(steps.own_s) < 2:
         return {}
     useful_s = tuple(own.median for own in steps.own_s)
-    solved = scaling_laws.of_two_factors(useful_s, item.statistics.median_s)
+    solved = of_two_factors(useful_s, item.statistics.median_s)
     return {} if solved is None else _efficiencies(WITHOUT, useful_s, solved)
 
 

@@ -1,10 +1,7 @@
 """Amdahl's law (AFIPS 1967), t(n) = t(1) (s + (1 - s) / n), and Gunther's universal scalability law
 (Springer 2007), x(n) = n x(1) / (1 + sigma (n - 1) + kappa n (n - 1)), fitted by least squares of
 relative residuals of their linear forms t = a + b / n and n / x = a + b n + c n (n - 1),
-coefficients not below 0. Parallel efficiency and its factors as of POP (https://co-design.pop-
-coe.eu/metrics): parallel efficiency (mean useful time over run time) = load balance (mean over
-greatest) x communication (greatest over run time) = ... x serialisation (greatest over time on an
-ideal network) x transfer (that over run time)."""
+coefficients not below 0."""
 
 from __future__ import annotations
 
@@ -136,45 +133,3 @@ def _law(
 ) -> Law:
     return Law(name, parameters, tuple((measured / fitted_times - 1).tolist()),
                tuple(fitted.tolist()), min(ranks), max(ranks))
-
-
-ACCEPTABLE = 0.8
-"""Factors below are worth a check."""
-Times = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Efficiency:
-    """POP's factors, from 0 to 1. ``serialisation`` and ``transfer`` are None where unknown."""
-
-    parallel: float
-    load_balance: float
-    communication: float
-    serialisation: float | None = None
-    transfer: float | None = None
-
-
-def of_two_factors(useful_s: Sequence[float], elapsed_s: float) -> Efficiency | None:
-    greatest = max(useful_s, default=0.0)
-    if not (greatest > 0 and elapsed_s > 0):
-        return None
-    mean = float(np.mean(useful_s))
-    return Efficiency(mean / elapsed_s, mean / greatest, greatest / elapsed_s)
-
-
-def of_steps_that_meet(
-    before_s: Times, after_s: Times, step_s: Times, late_s: Times | float = 0.0,
-) -> Efficiency | None:
-    """Return all factors of steps in which ranks meet once; None without time. ``before_s`` and
-    ``after_s``, (rank, step), are useful seconds before and after it, ``step_s`` (step,) the whole.
-    On an ideal network a step takes the greatest of either, the former from when the first rank
-    begins: others do ``late_s`` later."""
-    known = of_two_factors((before_s + after_s).sum(axis=1).tolist(), float(step_s.sum()))
-    if known is None:
-        return None
-    busy_s = before_s.max(axis=0) + after_s.max(axis=0)
-    until_met_s = (late_s + before_s).max(axis=0) + after_s.max(axis=0)
-    ideal_s = float(np.maximum(busy_s, np.minimum(until_met_s, step_s)).sum())
-    greatest = float((before_s + after_s).sum(axis=1).max())
-    return Efficiency(known.parallel, known.load_balance, known.communication,
-                      greatest / ideal_s, ideal_s / float(step_s.sum()))
