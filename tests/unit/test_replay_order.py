@@ -120,10 +120,9 @@ def test_on_fewer_ranks_a_group_of_all_is_all_and_others_must_fit() -> None:
         ("all_reduce", (0, 1), (100,)), ("all_gather", (0, 1), (200, 200)),
         ("all_reduce", (0, 1), (100,))]
     assert (found.n_calls, found.recorded_calls, sum(found.left_out.values())) == (3, 5, 2)
-    divisions = divisions_of(found, 2)
-    assert [one.lines for one in divisions] == [((0, 1),), ((0, 1),)]
+    assert [lines for _, lines in divisions_of(found, 2)] == [[(0, 1)], [(0, 1)]]
     together = divisions_of(sequence(record, 4), 4)
-    assert [one.lines for one in together] == [((0, 1, 2, 3),), ((0, 1), (2, 3))]
+    assert [lines for _, lines in together] == [[(0, 1, 2, 3)], [(0, 1), (2, 3)]]
     assert unfit_record(record, 5) and unfit_record(record, 4) is None
     missing = replace(record, order=record.order[:3])
     assert unfit_record(missing, 4) and unfit_record(missing, 3) is None

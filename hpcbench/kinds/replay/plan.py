@@ -361,30 +361,26 @@ def _numbered(calls: RankCalls, forms: Sequence[Form]) -> list[tuple[int, int]]:
     return numbered
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayGroups:
-    """Communicators that are opened together: ``groups``, by number and ranks, share no rank;
-    ``lines`` are their ranks, and in one more all others."""
-
-    groups: tuple[tuple[int, tuple[int, ...]], ...]
-    lines: tuple[tuple[int, ...], ...]
+Group = tuple[int, tuple[int, ...]]
+"""Number and ranks of a communicator."""
 
 
-def divisions_of(sequence: CallSequence, world_size: int) -> tuple[ReplayGroups, ...]:
-    """Return the communicators of a sequence, in as few divisions as they fit in order."""
-    divisions = list[list[tuple[int, tuple[int, ...]]]]()
+def divisions_of(
+    sequence: CallSequence, world_size: int,
+) -> Iterator[tuple[list[Group], list[tuple[int, ...]]]]:
+    """Yield the communicators of a sequence that are opened together, as they share no rank, in as
+    few divisions as they fit in order; and their ranks, with all others in one line more."""
+    divisions = list[list[Group]]()
     for group in dict.fromkeys((form.group, form.ranks) for form in sequence.forms):
         free = next((one for one in divisions if not any(
             {*group[1]} & {*ranks} for _, ranks in one)), None)
         if free is None:
             divisions.append(free := [])
         free.append(group)
-    everyone = {*range(world_size)}
-    rests = [tuple(sorted(everyone.difference(*(ranks for _, ranks in one))))
-             for one in divisions]
-    return tuple(
-        ReplayGroups(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
-        for one, rest in zip(divisions, rests, strict=True))
+    for opened in divisions:
+        lines = [ranks for _, ranks in opened]
+        rest = tuple(sorted({*range(world_size)}.difference(*lines)))
+        yield opened, [*lines, *([rest] if rest else [])]
 
 
 _CHECKS = 3

@@ -228,12 +228,12 @@ def _communicators(
 
     The first of all ranks is the group under test."""
     communicators, is_free = dict[tuple[int, tuple[int, ...]], Any](), True
-    for division in plan.divisions_of(sequence, place.world_size):
-        if is_free and len(division.lines) == 1:
+    for opened, lines in plan.divisions_of(sequence, place.world_size):
+        if is_free and len(lines) == 1:
             group, is_free = place.group, False
         else:
-            group = open_lines(place.group, division.lines, place.number)
-        communicators |= {one: group for one in division.groups if place.number in one[1]}
+            group = open_lines(place.group, lines, place.number)
+        communicators |= {one: group for one in opened if place.number in one[1]}
     return communicators
 
 

@@ -10,10 +10,11 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from hpcbench.errors import UsageError, how_to_install
 from hpcbench.interop.formats.export import cases
@@ -133,6 +134,7 @@ def _numbers(run: cases.ExportedRun, request: cases.ExportRequest) -> Iterator[t
 
 MOST_NAME = 1024
 """Characters of a name in Bencher."""
+Content = TypeVar("Content")
 _OTAVA_HEAD = ("time", "commit")
 """Columns before the metrics; the run's id stands for the commit."""
 
@@ -146,12 +148,8 @@ def as_bencher(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) 
     if len(runs) == 1:
         return _json(documents[0][1], runs[0])
     lines, left_out = [], list[str]()
-    for run, document in sorted(documents, key=lambda one: one[0].results.run.started_at):
-        began_s = moment(run.results.run.started_at)
-        if began_s is None or not document:
-            left_out.append(f"left out: run {run.results.run.run_id}: "
-                            f"{'no number' if began_s is not None else 'no start time'}")
-            continue
+    for run, document, began_s in _dated(
+            sorted(documents, key=lambda one: one[0].results.run.started_at), left_out):
         lasted_s = run.results.lasted_s or 0.0
         lines.append(to_json({
             "branch": "main", "testbed": run.results.run.name, "start_time": _utc(began_s),
@@ -160,6 +158,19 @@ def as_bencher(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) 
     return cases.Exported(cases.joined(lines),
                           tuple(one for run in runs for one in cases.not_measured(run)),
                           tuple(left_out))
+
+
+def _dated(
+    runs: Iterable[tuple[cases.ExportedRun, Content]], notes: list[str],
+) -> Iterator[tuple[cases.ExportedRun, Content, float]]:
+    """Yield the runs with the moment when each began; note those without it, or without numbers."""
+    for run, content in runs:
+        began_s = moment(run.results.run.started_at)
+        if began_s is None or not content:
+            notes.append(f"left out: run {run.results.run.run_id}: "
+                         f"{'no number' if began_s is not None else 'no start time'}")
+        else:
+            yield run, content, began_s
 
 
 def _bencher_metrics(
@@ -209,9 +220,7 @@ def as_github_benchmark(runs: Sequence[cases.ExportedRun],
     if len(runs) > 1:
         return _data_of_runs(lists, tool)
     exported = _json(lists[0][1], runs[0])
-    return cases.Exported(exported.content, exported.left_out,
-                          (f"for tool: {tool}",)) if every else (
-        exported)
+    return replace(exported, notes=(f"for tool: {tool}",) if every else ())
 
 
 def _data_of_runs(
@@ -221,14 +230,9 @@ def _data_of_runs(
     """
     points: list[dict[str, Any]] = []
     notes = [f"for tool: {tool}"]
-    for run, benches in lists:
+    person = {"name": "hpcbench", "username": "hpcbench"}
+    for run, benches, began_s in _dated(lists, notes):
         info = run.results.run
-        began_s = moment(info.started_at)
-        if began_s is None or not benches:
-            notes.append(f"left out: run {info.run_id}: "
-                         f"{'no number' if began_s is not None else 'no start time'}")
-            continue
-        person = {"name": "hpcbench", "username": "hpcbench"}
         points.append({
             "commit": {"id": as_field(info.run_id), "message": as_field(info.name), "url": "",
                        "timestamp": _utc(began_s), "author": person, "committer": person},
