@@ -121,7 +121,7 @@ def reads_results(node: ast.AST) -> bool:
                for name in names)
 
 
-MOST_LINES, MOST_PARAMETERS, MOST_FILE_LINES = 60, 6, 600
+MOST_LINES, MOST_PARAMETERS, MOST_FILE_LINES, MOST_CORE_LINES = 60, 6, 600, 50_000
 LONG_LISTS: Mapping[str, str] = {
     "hpcbench/kinds/primitive/run/implementations/triton_kernel.py: multiply_tiles":
         "a Triton kernel takes pointers, strides and extents one by one",

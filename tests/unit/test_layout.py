@@ -43,6 +43,15 @@ def test_every_folder_has_a_row() -> None:
     assert rows <= set(imports.MAY_IMPORT), sorted(rows - set(imports.MAY_IMPORT))
 
 
+def test_the_core_is_small() -> None:
+    """What a reader has to know: all but the parts behind walls, and of the kinds one."""
+    walled = (*imports.PARTS, "compat", *(f"kinds.{room}" for room in rooms()
+                                          if room != "collective"))
+    core = [module for name, module in modules().items() if not f"{name}.".startswith(
+        tuple(f"hpcbench.{part}." for part in walled))]
+    assert sum(len(module.text.splitlines()) for module in core) <= content.MOST_CORE_LINES
+
+
 def test_every_exception_is_still_needed() -> None:
     there = {f"{module.file}: {node.name}" for module in modules().values()
              for node in module.functions() if content.parameters(node) > content.MOST_PARAMETERS}
