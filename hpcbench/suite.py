@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpcbench import __version__
 from hpcbench.config.load import load_config, source_lines
@@ -24,14 +24,12 @@ from hpcbench.launch.run_folder import create_suite_folder, sweeps_folder
 from hpcbench.launch.session import AgreedError, Session, on_root
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
+from hpcbench.reduce import suite_file
 from hpcbench.resume import LATEST, Overrides, RunRequest, start_limit_s
 from hpcbench.run import as_job, run
 from hpcbench.texts import Verbosity, masked, path_of, say, say_all
 from hpcbench.trace.container import SUITE_FILE, is_suite
 from hpcbench.units import plural
-
-if TYPE_CHECKING:
-    from hpcbench.reduce.suite_file import Member, Suite
 
 LATEST_SUITE = Path("results") / LATEST
 """The folder of ``--resume`` without one."""
@@ -132,28 +130,27 @@ def check_output(path: Path | None, *, force: bool) -> None:
 
 def _is_summary_of(folder: Path | None, output: Path | None) -> bool:
     """Return whether a suite that goes on has itself written the file of --output before."""
-    from hpcbench.reduce.suite_file import read_suite, read_suite_file
-
     if folder is None or output is None or not output.is_file():
         return False
     try:
-        return read_suite_file(output).run_id == read_suite(folder).run_id
+        return suite_file.read_suite_file(output).run_id == suite_file.read_suite(folder).run_id
     except FileError:
         return False
 
 
 def _new_suite(request: SuiteRequest, world_size: int) -> Path:
     """Make the folder of a suite whose members are all in order; return it."""
-    from hpcbench.reduce.suite_file import Member, Suite, not_counted, write_suite
-
     with request.verbosity.stage("plan of all members"):
         plans = plan_members(request.files, request.overrides, world_size, request.verbosity)
     names = [f"{number:02}-{plan.name}" for number, plan in enumerate(plans, 1)]
     made = create_suite_folder(_results_folder(request.files, plans), {
         name: plan.config for name, plan in zip(names, plans, strict=True)})
-    write_suite(Suite(made.run_id, __version__, world_size, _now(), tuple(
-        Member(str(file), plan.name, name, len(plan.cases), counts=not_counted(len(plan.cases)))
-        for file, plan, name in zip(request.files, plans, names, strict=True))),
+    members = tuple(
+        suite_file.Member(str(file), plan.name, name, len(plan.cases),
+                          counts=suite_file.not_counted(len(plan.cases)))
+        for file, plan, name in zip(request.files, plans, names, strict=True))
+    suite_file.write_suite(
+        suite_file.Suite(made.run_id, __version__, world_size, _now(), members),
         *filter(None, (made.path / SUITE_FILE, request.output)))
     for note in made.notes:
         request.verbosity.announce(f"note: {note}")
@@ -192,15 +189,13 @@ def _results_folder(files: Sequence[Path], plans: Sequence[Plan]) -> Path:
 
 def _begun_before(request: SuiteRequest, world_size: int) -> Path:
     """Return the folder of the suite to go on with. Raises UsageError if this job cannot."""
-    from hpcbench.reduce.suite_file import read_suite
-
     wanted = LATEST_SUITE if request.resume == LATEST else request.resume
     folder = (wanted or LATEST_SUITE).resolve()
     if not is_suite(folder):
         raise UsageError(f"{folder}: has no {SUITE_FILE}, so it is no folder of `hpcbench suite`; "
                          f"give one, or for a single run: "
                          f"{job_command_line(world_size, 'run', '--resume', folder)}")
-    before = read_suite(folder).world_size
+    before = suite_file.read_suite(folder).world_size
     if before != world_size:
         raise UsageError(f"{folder}: the suite there is of {plural(before, 'rank')}, this job has "
                          f"{world_size}: start as many, or begin a new suite")
@@ -212,9 +207,7 @@ def _todo(folder: Path, retry: Collection[str]) -> Iterator[tuple[int, str]]:
 
     Those that are done are run again if they have cases of a status in ``retry``."""
     from hpcbench.reduce.history import is_fresh
-    from hpcbench.reduce.suite_file import read_suite
-
-    for index, member in enumerate(read_suite(folder).members):
+    for index, member in enumerate(suite_file.read_suite(folder).members):
         if not member.is_done or any((member.counts or {}).get(status) for status in retry):
             sweep = sweeps_folder(folder) / f"{member.folder}.json"
             yield index, str(sweep) if is_fresh(folder / member.folder) else ""
@@ -233,57 +226,52 @@ class _Ledger:
 
     def begin(self, index: int) -> str:
         """Record and print that a member begins; return its folder."""
-        from hpcbench.reduce.suite_file import RUNNING, read_suite
         from hpcbench.report.console import print_member
 
-        members = read_suite(self.folder).members
+        members = suite_file.read_suite(self.folder).members
         if not self.request.verbosity.is_quiet:
             print_member(members, index)
         member = members[index]
-        self._put(index, replace(member, status=RUNNING, reasons=(), counts=None, summary=None,
-                                 exit_code=None, started_at=member.started_at or _now()))
+        self._put(index, replace(
+            member, status=suite_file.RUNNING, reasons=(), counts=None, summary=None,
+            exit_code=None, started_at=member.started_at or _now()))
         return str(self.folder / member.folder)
 
     def end(self, index: int, code: int, error: str, spent_s: float) -> None:
         """Record the outcome of a member."""
-        from hpcbench.reduce.suite_file import ended, read_suite
         from hpcbench.report.console import print_error, print_outcome
 
-        member = read_suite(self.folder).members[index]
+        member = suite_file.read_suite(self.folder).members[index]
         if error:
             print_error(error)
-        member = ended(member, self.folder / member.folder, code, error, spent_s)
+        member = suite_file.ended(member, self.folder / member.folder, code, error, spent_s)
         self._put(index, member)
         if self.request.verbosity.is_quiet and code:
             print_outcome(member)
 
     def close(self, signal: str) -> int:
         """Note how the suite ended, print it, and return its exit code."""
-        from hpcbench.reduce.suite_file import read_suite, suite_exit_code, suite_text
         from hpcbench.report.console import print_suite
 
-        suite = read_suite(self.folder)
+        suite = suite_file.read_suite(self.folder)
         is_cut_short = any(not member.is_done for member in suite.members)
         suite = replace(suite, stopped_by=signal if is_cut_short else "",
-                        exit_code=suite_exit_code(suite.members))
+                        exit_code=suite_file.suite_exit_code(suite.members))
         self._write(suite)
         if self.request.as_json:
-            say_all(suite_text(suite), sys.__stdout__)
+            say_all(suite_file.suite_text(suite), sys.__stdout__)
         elif self.request.verbosity.is_quiet:
             say(self.folder)
         else:
             print_suite(suite, self.folder)
         return int(suite.exit_code or 0)
 
-    def _put(self, index: int, member: Member) -> None:
-        from hpcbench.reduce.suite_file import read_suite
-
-        suite = read_suite(self.folder)
+    def _put(self, index: int, member: suite_file.Member) -> None:
+        suite = suite_file.read_suite(self.folder)
         members = (*suite.members[:index], member, *suite.members[index + 1:])
         self._write(replace(suite, members=members, stopped_by="", exit_code=None,
                             duration_s=sum(one.duration_s or 0.0 for one in members)))
 
-    def _write(self, suite: Suite) -> None:
-        from hpcbench.reduce.suite_file import write_suite
-
-        write_suite(suite, *filter(None, (self.folder / SUITE_FILE, self.request.output)))
+    def _write(self, suite: suite_file.Suite) -> None:
+        paths = filter(None, (self.folder / SUITE_FILE, self.request.output))
+        suite_file.write_suite(suite, *paths)

@@ -71,7 +71,8 @@ def to_json(value: Any, **options: Any) -> str:
     text = json.dumps(value, **options)
     if holds_halves(text):
         text = json.dumps(valid_json(value), **options)
-    return text if text.isascii() and "\x7f" not in text else _escaped(text, _in_json)
+    return text if text.isascii() and "\x7f" not in text else _escaped(
+        text, lambda found: json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f"))
 
 
 def error_document(problem: str, code: int) -> str:
@@ -170,10 +171,6 @@ def _escaped(text: str, escape: Callable[[re.Match[str]], str]) -> str:
 
 def _as_escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
-
-
-def _in_json(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")
 
 
 MASK = "***"
@@ -347,16 +344,13 @@ def _within(value: str) -> tuple[str, ...]:
 def _forms(value: str) -> Iterator[str]:
     lines = [line for line in value.splitlines() if len(line) >= _MIN_LINE_LENGTH]
     written = valid(value)
+    # as another program prints it, whose output is decoded so
+    decoded = value.encode("utf-8", "surrogateescape").decode(errors="replace")
     forms = (value.strip(), quote(value, safe="", errors="surrogateescape"), repr(value)[1:-1],
-             written.strip(), repr(written)[1:-1], _with_replacements(value), *lines)
+             written.strip(), repr(written)[1:-1], decoded.strip(), *lines)
     for form in dict.fromkeys(forms):
         if len(form) >= _MIN_LENGTH and form.lower() not in _ORDINARY:
             yield form
-
-
-def _with_replacements(value: str) -> str:
-    """Return a value as it appears in the output of another program, which is decoded so."""
-    return value.encode("utf-8", "surrogateescape").decode(errors="replace").strip()
 
 
 class Verbosity(Enum):

@@ -28,21 +28,9 @@ def benchmarks(incomplete: str) -> list[str]:
     return _beginning([*kinds(), SCALING, *kind_aliases()], incomplete)
 
 
-def models(incomplete: str) -> list[str]:
-    return _beginning(_catalogue("models"), incomplete)
-
-
 def models_with_vocabulary(incomplete: str) -> list[str]:
     found = _catalogue("models")
     return _beginning([name for name, facts in found.items() if "vocab" in facts], incomplete)
-
-
-def collectives(incomplete: str) -> list[str]:
-    return _beginning(_catalogue("collectives"), incomplete)
-
-
-def strategies(incomplete: str) -> list[str]:
-    return _beginning(_catalogue("strategies"), incomplete)
 
 
 def _catalogue(group: str) -> dict[str, dict[str, object]]:
@@ -62,6 +50,13 @@ def one_of(*names: str) -> Callable[[str], list[str]]:
     return complete
 
 
+def listed(group: str) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return _beginning(_catalogue(group), incomplete)
+
+    return complete
+
+
 def named_in(module: str, names: str) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         return _beginning(getattr(import_module(module), names), incomplete)
@@ -69,6 +64,7 @@ def named_in(module: str, names: str) -> Callable[[str], list[str]]:
     return complete
 
 
+models, collectives, strategies = map(listed, ("models", "collectives", "strategies"))
 _AXES = "hpcbench.config.axes"
 modes = named_in(_AXES, "MODES")
 requirable = named_in(_AXES, "REQUIRABLE")

@@ -193,7 +193,12 @@ def _advice(case: Case, available: int) -> str:
 def _facts_here(tools: Sequence[str]) -> Mapping[str, Any]:
     """Ask this machine in processes of their own."""
     env = worker_environment(os.environ, (), {})
-    return {**torch_facts(tools, env, _READY_TIMEOUT_S), "mpi": _mpi_facts_here(env)}
+    facts = torch_facts(tools, env, _READY_TIMEOUT_S)
+    try:  # importing mpi4py.MPI starts MPI
+        mpi = printed_json(module_command("hpcbench.backends.mpi_facts"), env, _READY_TIMEOUT_S)
+    except NO_JSON as error:
+        mpi = no_mpi(f"MPI does not start: {error}")
+    return {**facts, "mpi": mpi}
 
 
 def torch_facts(
@@ -206,14 +211,6 @@ def torch_facts(
         raise LaunchError(f"torch is not installed here: {how_to_install('run')}")
     with WorkerPool(TemplateSpec(env, timeout_s), SharedProgress.create(1)) as pool:
         return pool.facts(tools)
-
-
-def _mpi_facts_here(env: Mapping[str, str]) -> Any:
-    """Ask in a process of its own: importing mpi4py.MPI starts MPI."""
-    try:
-        return printed_json(module_command("hpcbench.backends.mpi_facts"), env, _READY_TIMEOUT_S)
-    except NO_JSON as error:
-        return no_mpi(f"MPI does not start: {error}")
 
 
 def probe_ranks(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from hpcbench import __version__
-from hpcbench.backends.child import QUIET_S, Answers, Child, gpus_start_s
+from hpcbench.backends.child import QUIET_S, Child, gpus_start_s
 from hpcbench.backends.gpus import nvml_value, opened_nvml
 from hpcbench.backends.mpi_facts import library_name
 from hpcbench.config.axes import MAX_WORLD_SIZE
@@ -366,19 +366,15 @@ def ranks_of_launch(environ: Mapping[str, str], wanted: int | None) -> int | Non
 
 def default_ranks() -> int:
     """Return how many ranks a job gets here: one per GPU that NVML counts (in a child), or 2."""
-    answers = count_gpus()
+    answers = Child(_counted).wait(_COUNT_LIMIT_S, QUIET_S + gpus_start_s())
     if answers.lost:
         say(f"hpcbench: the NVML probe {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
             "are started; say how many with --gpus", sys.stderr)
     return answers.values.get("gpus") or RANKS_WITHOUT_GPUS
 
 
-def count_gpus() -> Answers:
-    """Return NVML's number of GPUs as ``gpus``; nothing without NVML."""
-    return Child(_counted).wait(_COUNT_LIMIT_S, QUIET_S + gpus_start_s())
-
-
 def _counted() -> Iterator[tuple[str, int | None]]:
+    """Yield NVML's number of GPUs as ``gpus``; nothing without NVML."""
     with opened_nvml() as nvml:
         if nvml:
             yield "gpus", nvml_value(nvml, "nvmlDeviceGetCount")

@@ -109,7 +109,8 @@ def count_lines(results: Results) -> Iterator[str]:
     """Yield how many cases were measured and are not ok, without zeros, and why some were skipped.
     """
     counts = Counter(item.status for item in results.cases)
-    took_s = None if is_resumed(results) else results.lasted_s
+    is_resumed = any(finding.code == "HB150" for finding in results.findings)
+    took_s = None if is_resumed else results.lasted_s  # some cases may be of an earlier attempt
     parts = [f"{counts['ok']} of {plural(len(results.cases), 'case')} measured"
              + ("" if took_s is None else f" in {rough_time(took_s)}")]
     parts += [f"incomplete: {passes}"] if (passes := missing_passes_text(results)) else []
@@ -123,11 +124,6 @@ def count_lines(results: Results) -> Iterator[str]:
     else:
         yield line
         yield from (f"  {one}" for one in reasons)
-
-
-def is_resumed(results: Results) -> bool:
-    """Return whether some of the cases may be of an earlier attempt."""
-    return any(finding.code == "HB150" for finding in results.findings)
 
 
 def short_reason(text: str) -> str:
