@@ -98,7 +98,8 @@ class Preference:
     Attributes:
         value: that of the fastest way; ``against`` is the next value, ``paired`` its best way.
         among: the values that are not clearly slower, ``value`` first.
-        has_default: whether the variable was also left unset."""
+        has_default: whether the variable was also left unset.
+        disagrees: whether the medians of both order them the other way."""
 
     kind: str
     task: str
@@ -109,6 +110,7 @@ class Preference:
     certainty: str
     among: tuple[str, ...]
     has_default: bool
+    disagrees: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,8 @@ def _preference(ranking: Ranking) -> Preference:
         ranking.kind, ranking.task, ranking.key, ranking.value, nearest.value, nearest.paired,
         CANNOT_TELL if few else NONE if tied else CLEAR,
         tuple(dict.fromkeys((ranking.value, *(rival.value for rival in tied)))),
-        ranking.key.startswith(ENV) and UNSET in {ranking.value, *(one.value for one in others)})
+        ranking.key.startswith(ENV) and UNSET in {ranking.value, *(one.value for one in others)},
+        nearest.time_s < ranking.time_s)
 
 
 def recommend_answers(picks: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
@@ -279,6 +282,8 @@ def _nearest(alike: Sequence[Preference]) -> str:
     ends = f"mean of {pair.unit}" if len(alike) > 1 or pair.low is None else (
         f"CI {pair.low:.2f} to {pair.high:.2f}")
     ratios = _ratios(one.paired.ratio for one in alike)
+    if any(one.disagrees for one in alike):
+        ends += f"; {DISAGREE}"
     return f"{alike[0].against} {ratios} as long as {alike[0].value}, {ends}"
 
 

@@ -416,7 +416,8 @@ def _no_results(path: Path, file_path: Path) -> str:
         return (f"{file_path}: no such file; {command_line('reduce', folder)} makes it from the "
                 f"traces there, {again} ends a run that did not")
     if path.is_dir():
-        return f"{file_path}: no such file; give the folder of a run, such as results/latest"
+        run = next(iter(sorted(folder.glob(f"*/{FILE_NAME}"))), Path("results/latest/x")).parent
+        return f"{file_path}: no such file; give the folder of a run, such as {run}"
     return f"{path}: no such file or folder; give results.h5 of a run, or its folder"
 
 

@@ -16,6 +16,7 @@ from hpcbench.answers.compare_tables import DISAGREE
 from hpcbench.answers.recommend import (
     Recommendations,
     recommend,
+    recommend_answers,
     recommend_charts,
     recommend_tables,
     spans_text,
@@ -94,6 +95,10 @@ def test_no_way_is_ahead_where_medians_and_pairs_disagree() -> None:
         (table,) = recommend_tables(replace(found, rankings=(
             replace(ranking, rivals=(replace(undecided, time_s=time_s),)),)))
         assert [row.cells[-1] for row in table.rows] == verdicts
+    for disagrees in (False, True):
+        (answer,) = recommend_answers(
+            [replace(found.preferences[0], disagrees=disagrees, certainty=CANNOT_TELL)], ())
+        assert (DISAGREE in answer.sentence) == disagrees
 
 
 @pytest.mark.parametrize(("tasks", "spread"), [(10, 0.25), (1, 0.15)])

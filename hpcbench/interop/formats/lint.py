@@ -102,8 +102,8 @@ def stated(table: tables.CommTable) -> Iterator[BrokenRule]:
 
 def failures_of(path: str, left_out: Unread) -> Iterator[BrokenRule]:
     """Yield what a log states as failed outside of its tables."""
-    yield from (BrokenRule("failed", path, line or 1, f"the log states {count} {what}")
-                for what, count, line in left_out.failures())
+    yield from (BrokenRule("failed", path, line or 1, f"the log states {what} in "
+                      f"{plural(count, 'line')}") for what, count, line in left_out.failures())
 
 
 def _of(

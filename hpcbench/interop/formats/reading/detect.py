@@ -35,9 +35,9 @@ def tables_of(
     first = next(tables, None)
     if first is None:
         why = next(file.left_out.lines(file.name), "")
-        what, count, line = next(file.left_out.failures(), ("", 0, None))
+        what, _, line = next(file.left_out.failures(), ("", 0, None))
         if what:
-            why = f"{file.name}:{line}: no row of a table; the log states {count} {what}"
+            why = f"{file.name}:{line}: no row of a table; the log states {what}"
         raise FileError(why or f"{file.name}: no row of a table of {', '.join(KNOWN)}")
     yield first
     yield from tables
@@ -107,7 +107,8 @@ def _may_be_of_tables(block: bytes) -> tuple[int, list[tuple[int, bytes]]]:
 
 
 _FAILURES: Mapping[str, str] = {
-    "failures of tests (Test failure)": r"\bTest (?:\w+ )?(?:failure|timeout)\b|\bNCCL failure\b",
+    "failures of tests (Test failure)": (
+        r"\bTest (?:\w+ )?(?:failure(?!: wrong: )|timeout)\b|\bNCCL failure\b"),
     "failed checks of OSU (DATA VALIDATION ERROR)": r"DATA VALIDATION ERROR",
     "errors of a process": (
         r"\bexited on signal \d|\bBAD TERMINATION OF ONE OF\b|MPI_ABORT was invoked"
