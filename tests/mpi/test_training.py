@@ -1,16 +1,19 @@
-"""All data-parallel strategies in one real job: right before they are timed, and told apart."""
+"""Data-parallel strategies, and the twin of each shipped job in real jobs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcbench.config.load import read_config
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.schema import ARRIVAL
+from jobs import JOBS, twin_words
 from launcher import MpiLauncher
-from mpi.reading import Outcome, read, sweep
+from mpi.reading import QUICK, Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
 
@@ -98,3 +101,16 @@ def _sharding_saves_memory(outcome: Outcome) -> None:
         assert held[name]["parameters"] == held[name]["gradients"] == whole // parts, name
     states = {name: sizes["optimizer_state"] for name, sizes in held.items()}
     assert states["fsdp"] == states["hsdp"] < states["zero1"] * 1.2 < states["data"]
+
+
+@pytest.mark.parametrize("job", [
+    pytest.param(job, id=job.stem, marks=[] if "scaling" in job.stem else pytest.mark.soak)
+    for job in JOBS])
+def test_the_twin_of_a_job_runs(mpirun: MpiLauncher, job: Path) -> None:
+    done = mpirun.run(4, *twin_words(job), *QUICK, config=read_config(job), timeout=240).check(0)
+    mpirun.assert_no_orphans()
+    results = read(done.folder).results
+    assert {item.status for item in results.cases} == {"ok"}, [
+        (item.case.label, item.reason) for item in results.cases if item.status != "ok"]
+    assert {told["parity"]["on"] for item in results.cases
+            for told in item.detail.values()} == {"the model"}

@@ -1,13 +1,15 @@
-"""Kind memory: how its cases are planned, and what follows from what ranks told."""
+"""Kind memory: how its cases are planned, and the search for the largest batch."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpcbench.answers.compare_inputs import Side, cases_of
 from hpcbench.config.load import check_config, load_config
@@ -15,19 +17,36 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.memory.derive import HELD as HELD_COLUMNS
 from hpcbench.kinds.memory.derive import PREDICTED as PREDICTED_COLUMNS
 from hpcbench.kinds.memory.derive import MemoryDeriver
-from hpcbench.kinds.memory.plan import least_bytes, work_of
+from hpcbench.kinds.memory.plan import (
+    MemoryWork,
+    Search,
+    bracket_of,
+    least_bytes,
+    next_batch,
+    predicted_largest,
+    resolution,
+    with_batch,
+    work_of,
+)
 from hpcbench.kinds.memory.present import MEASURED, PREDICTED, who
+from hpcbench.kinds.training.plan.planner import predicted
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
+from hpcbench.launch.messages import PlainCase
+from hpcbench.launch.supervisor import run_tries
+from hpcbench.launch.verdict import Evidence, RankOutcome, Verdict, how_ended, judge
+from hpcbench.launch.worker_group import CaseOutcome, Observation, WorkerGroup
+from hpcbench.plain import Plain
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
+from hpcbench.plan.workload import MOST_TRIES, TRIES, Ended
 from hpcbench.reduce.metric import Values
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import write_summary
 from hpcbench.report.terminal import table_lines
-from hpcbench.trace.schema import check_types
+from hpcbench.trace.schema import check_types, no_rows
 from hpcbench.views.metric_tables import ShownColumn, column_of
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from launcher import ROOT
@@ -219,3 +238,248 @@ def test_tables_of_memory_fit_100_columns(shown: tuple[ShownColumn, ...]) -> Non
     rows = tuple(Row(tuple(cell(column, row) for column in columns)) for row in range(2))
     lines = [*table_lines(Table("memory", columns, (Group("", rows),)), 100)]
     assert max(len(line) for line in lines if "left out" not in line.plain) <= 100
+
+
+SEARCH: dict[str, Any] = {"kind": "memory", "model": "gpt2", "layers": 2, "hidden": 64, "heads": 4,
+                         "vocab": 512, "seq_length": 16, "strategies": "data",
+                         "largest_batch": True, "memory_limit": "64MiB"}
+LIMIT = 64 * 2**20
+HELD_IN_TRIES = {"parameters": 400, "gradients": 300, "optimizer_state": 200, "activations": 90,
+        "temporary": 10, "overhead": 50, "of": "storages of one step"}
+
+
+def case_of(more: dict[str, Any] | None = None, **block: Any) -> Case:
+    config = check_config({"benchmarks": [SEARCH | block], **(more or {})}, "c.json")
+    case, = make_plan(config, 2).cases
+    return case
+
+
+def refusal(more: dict[str, Any] | None = None, **block: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        case_of(more, **block)
+    return str(caught.value)
+
+
+@given(largest=st.integers(0, 10**8), first=st.integers(1, 10**9), unit=st.integers(1, 12))
+def test_every_search_ends_with_the_largest_to_its_resolution(
+    largest: int, first: int, unit: int,
+) -> None:
+    search, ends = Search(unit, first * unit), list[tuple[int, bool]]()
+    while (batch := next_batch(search, ends)) is not None:
+        assert batch % unit == 0 and batch not in dict(ends), "each batch is tried once"
+        ends.append((batch, batch <= largest * unit))
+        assert len(ends) <= MOST_TRIES
+    fits = max((batch for batch, is_ok in ends if is_ok), default=0)
+    too_large = min(batch for batch, is_ok in ends if not is_ok)
+    assert fits <= largest * unit < too_large
+    assert too_large - fits <= resolution(fits // unit) * unit
+
+
+def test_a_search_from_a_good_prediction_takes_few_tries() -> None:
+    ends: list[tuple[int, bool]] = []
+    while (batch := next_batch(Search(1, 100), ends)) is not None:
+        ends.append((batch, batch <= 93))
+    assert ends == [(100, False), (88, True), (94, False), (91, True)]
+
+
+def test_all_that_can_be_asked_for_may_fit() -> None:
+    ends: list[tuple[int, bool]] = []
+    while (batch := next_batch(Search(2**20, 2**20), ends)) is not None:
+        ends.append((batch, True))
+    assert ends[-1] == (2**31, True)
+    assert bracket_of([{"batch": 8, "ended": "ok"}]) == (8, None)
+
+
+def test_a_case_has_the_limit_and_begins_with_what_is_predicted_to_fit() -> None:
+    case = case_of()
+    work, search = work_of(case).training, work_of(case).search
+    assert search is not None and (search.unit, search.limit_bytes) == (1, LIMIT)
+    assert predicted(with_batch(work, search.first)) <= LIMIT
+    assert predicted(with_batch(work, search.first + 1)) > LIMIT
+    assert (case.memory_bytes, case.skip) == (LIMIT, None)
+    assert "batch=largest limit=64MiB" in case.label
+    assert case.case_id != case_of(memory_limit="128MiB").case_id
+    assert case.workload.choice().axes["largest_batch"] is True
+    many = make_plan(check_config({"benchmarks": [
+        SEARCH | {"memory_limit": ["64MiB", "1GiB"], "checkpointing": ["none", "full"]}]}, "c"), 2)
+    assert len(many.cases) == 4
+    stored = json.loads(json.dumps(case_to_json(case)))
+    assert case_from_json(stored) == case
+    check_types(case.workload)
+
+
+def test_supervisors_and_workers_send_each_other_searches_and_other_cases() -> None:
+    sent: Plain[Case] = Plain(PlainCase)
+    for case in (case_of(), case_of(largest_batch=None, memory_limit=None)):
+        assert sent.read(sent.write(case)) == case
+
+
+def test_without_a_limit_a_search_begins_with_one_unit_or_with_what_is_declared() -> None:
+    search = work_of(case_of(memory_limit=None)).search
+    assert search == Search(1, 1, 0)
+    declared = work_of(case_of({"hardware": {"memory_per_device_gb": 1}}, memory_limit=None)).search
+    assert declared is not None and declared.limit_bytes == 10**9 and declared.first > 1
+
+
+def test_batches_are_multiples_of_what_can_be_divided() -> None:
+    for block, unit in (({"accumulation": 3}, 3),
+                        ({"strategies": {"pipeline": {"microbatches": 4}}}, 4),
+                        ({"strategies": {"pipeline": {"microbatches": 4}}, "accumulation": 2}, 8)):
+        search = work_of(case_of(**block)).search
+        assert search is not None and search.unit == unit and search.first % unit == 0
+    assert "cannot be divided among 3 heads" in str(case_of(heads=3).skip)
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    assert "give largest_batch true, or take memory_limit away" in refusal(largest_batch=None)
+    assert "take one of the two away" in refusal(batch_size=4)
+    assert "too little for a step of torch; give 16MiB or more" in refusal(memory_limit=8)
+    assert "is not a size" in refusal(memory_limit="much")
+    both = refusal({"launch": {"memory_limit_gb": 1}})
+    assert "memory_limit and launch.memory_limit_gb both limit the workers; take one" in both
+
+
+def test_what_cannot_be_searched_here_is_a_skip() -> None:
+    assert "new process for each try" in str(case_of({"launch": {"inline": True}}).skip)
+    assert "new process for each try" in str(case_of(backend="mpi").skip)
+    small = case_of({"hardware": {"memory_per_device_gb": 0.03}})
+    assert "of hardware.memory_per_device_gb 0.03" in str(small.skip)
+
+
+def test_a_fault_can_be_of_the_first_try() -> None:
+    search = work_of(case_of()).search
+    fault = {"kind": "kill", "rank": 1}
+    assert case_of({"fault": [{**fault, "case": f"memory*batch={search.first} *"}]}).skip is None
+    assert "could never happen" in refusal({"fault": [{**fault, "case": "memory*batch=1 *"}]})
+
+
+def test_the_predicted_largest_is_a_multiple_and_may_be_none() -> None:
+    work = work_of(case_of()).training
+    one, three = (predicted_largest(work, unit, LIMIT) for unit in (1, 3))
+    assert one and three and three % 3 == 0 and 0 <= one - three < 3
+    assert predicted_largest(work, 1, 1000) == 0
+    assert predicted_largest(replace(work, strategy="of a plug-in"), 1, LIMIT) is None
+
+
+@pytest.mark.parametrize(("outcomes", "ended"), [
+    ([RankOutcome.OK, RankOutcome.OK], Ended.OK),
+    ([RankOutcome.EXCEPTION, RankOutcome.STUCK], Ended.OUT_OF_MEMORY),
+    ([RankOutcome.EXCEPTION, RankOutcome.DIED], Ended.DIED),
+    ([RankOutcome.STUCK, RankOutcome.DIED], Ended.DIED),
+    ([RankOutcome.STUCK, RankOutcome.STUCK], Ended.ERROR),
+    ([RankOutcome.HALTED, RankOutcome.DIED], Ended.ERROR)])
+def test_how_all_ranks_end_a_try(outcomes: list[RankOutcome], ended: Ended) -> None:
+    """Rank 0 says that memory was refused where it raised anything."""
+    evidence = [Evidence(rank, one, out_of_memory=one is RankOutcome.EXCEPTION)
+                for rank, one in enumerate(outcomes)]
+    assert how_ended(evidence, judge(evidence, 1.0)) is ended
+    refused = [replace(one, out_of_memory=False) for one in evidence]
+    if ended is Ended.OUT_OF_MEMORY:
+        assert how_ended(refused, judge(refused, 1.0)) is Ended.ERROR
+
+
+class Workers:
+    """Workers that can train batches up to ``most``; of ``others`` the end is given."""
+
+    rows = no_rows()
+
+    def __init__(self, most: int, **others: tuple[Ended, str, str]) -> None:
+        self.most, self.others = most, others
+        self.tried: list[int] = []
+        self.dismissed = 0
+
+    def dismiss(self) -> None:
+        self.dismissed += 1
+
+    def run(self, case: Case) -> CaseOutcome:
+        search = work_of(case).search
+        self.tried.append(search.batch)
+        fits = Ended.OK if search.batch <= self.most else Ended.OUT_OF_MEMORY
+        ended, stop, reason = self.others.get(f"b{search.batch}", (fits, "", ""))
+        verdict = Verdict("ok" if ended is Ended.OK else "failed", reason, -1)
+        own = Observation(Evidence(0, RankOutcome.OK), detail={"of": search.batch})
+        return CaseOutcome(verdict, own, stop, (), ended)
+
+    def all_tries(self, case: Case) -> CaseOutcome:
+        return run_tries(case, cast(WorkerGroup, self), self.run, keeps_tries=True).outcome
+
+
+def unseeded() -> Case:
+    return case_of(memory_limit=None)
+
+
+def test_the_case_ends_as_its_largest_batch_did_and_records_all_tries() -> None:
+    workers = Workers(5)
+    outcome = workers.all_tries(unseeded())
+    assert workers.tried == [1, 2, 4, 8, 6, 5]
+    assert workers.dismissed == 7, "each try has new workers, and so has what comes after"
+    assert (outcome.verdict.status, outcome.own.detail["of"]) == ("ok", 5)
+    told = outcome.own.detail[TRIES]
+    assert [(one["batch"], one["ended"]) for one in told][2:4] == [(4, "ok"), (8, "out of memory")]
+
+
+def test_a_death_is_the_end_of_a_try_and_any_other_error_that_of_the_case() -> None:
+    died = Workers(5, b5=(Ended.DIED, "", "rank 1: worker ended by signal 9 (SIGKILL)"))
+    outcome = died.all_tries(unseeded())
+    fits, failed = bracket_of(outcome.own.detail[TRIES])
+    assert failed and (fits, failed["batch"], failed["ended"]) == (4, 5, "died")
+    assert "SIGKILL" in failed["reason"]
+    wrong = Workers(5, b4=(Ended.ERROR, "", "rank 0: ValueError: bad"))
+    outcome = wrong.all_tries(unseeded())
+    assert outcome.verdict.status == "failed" and wrong.tried == [1, 2, 4]
+    assert "try 3" in outcome.verdict.reason and "ValueError: bad" in outcome.verdict.reason
+
+
+def test_where_none_fits_the_case_failed_and_where_it_is_stopped_it_was_not_run() -> None:
+    outcome = Workers(0).all_tries(unseeded())
+    assert outcome.verdict.status == "failed"
+    assert "none of 1 tries was ok" in outcome.verdict.reason
+    stopped = Workers(5, b2=(Ended.OK, "SIGTERM", ""))
+    assert stopped.all_tries(unseeded()).verdict == Verdict("not_run", "stopped by SIGTERM", -1)
+    assert stopped.tried == [1, 2]
+
+
+def searched(case: Case, *batches: tuple[int, str], limit: int = LIMIT) -> CaseResult:
+    tries = [{"batch": batch, "ended": ended, "reason": "", "seconds": 1.0}
+             for batch, ended in batches]
+    capacity = {"bytes": limit, "of": "as the sweep gives it"}
+    return ok(case, 1e-3, detail={
+        "0": {"held": HELD_IN_TRIES, "capacity": capacity, TRIES: tries},
+        "1": {"held": HELD_IN_TRIES, "capacity": {**capacity, "bytes": limit + 1}}})
+
+
+def test_what_was_found_stands_beside_what_was_predicted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    case = case_of()
+    item = searched(case, (40, "out of memory"), (30, "ok"), (32, "died"), (31, "ok"))
+    values = MemoryDeriver().derive([item], {})[case.case_id]
+    assert [values[name] for name in (
+        "largest_batch", "too_large_batch", "too_large_ended", "tries", "limit_bytes")] == [
+        31, 32, "died", 4, LIMIT]
+    expected = predicted_largest(work_of(case).training, 1, LIMIT)
+    assert expected and values["predicted_largest_batch"] == expected
+    assert values["batch_deviation"] == 31 / expected - 1
+    assert values["predicted_peak_bytes"] == predicted(with_batch(work_of(case).training, 31))
+    batch_size = next(one for one in MemoryDeriver.columns if one.name == "batch_size")
+    assert batch_size.value(item, values) == 31
+    write_summary(make_results((item,)), tmp_path)
+    row, = json.loads((tmp_path / "summary.json").read_text("utf-8"))["results"]["memory"]
+    assert (row["largest_batch"], row["too_large_batch"], row["tries"]) == (31, 32, 4)
+    print_plan(make_plan(check_config({"benchmarks": [SEARCH]}, "c.json"), 2))
+    print_results(make_results((item,)), tmp_path, explain=True)
+    text = capsys.readouterr().out
+    for words in ("largest batch", "too large", "the limit is as the sweep gives it",
+                  "what is tried first", "each try has new workers"):
+        assert words in text, words
+
+
+def test_of_other_cases_and_without_the_tries_nothing_was_found() -> None:
+    untried = case_of()
+    assert not MemoryDeriver().derive([searched(untried)], {})[untried.case_id]
+    case = case_of(largest_batch=None, memory_limit=None)
+    assert "largest_batch" not in MemoryDeriver().derive([searched(case)], {})[case.case_id]
+    assert case.workload.next_try(()) is None
+    tried, _ = case_of().workload.next_try(()) or (None, {})
+    assert isinstance(tried, MemoryWork) and tried.next_try(()) is None
+    assert f"batch={tried.training.batch_size} " in " ".join(tried.label(2).words)
