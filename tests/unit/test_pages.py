@@ -122,6 +122,7 @@ def test_the_table_has_every_code_of_the_source_once() -> None:
 
 def test_every_code_has_a_test() -> None:
     tested = named("tests/unit", r"(?:def test_|\")(hb\d{3}|HB\d{3})[_\"]", "test_checks_*.py")
+    tested |= named("tests/unit", r"\"(HB160)\"", "test_imported.py")
     assert tested == {code for code, _ in checks()}
 
 
