@@ -60,8 +60,7 @@ def stored() -> Iterator[tuple[Results, h5py.File]]:
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Replace the deriver of collectives."""
     def replace_deriver(deriver: type[Deriver]) -> None:
-        for module in ("records", "kind_facts"):
-            monkeypatch.setattr(f"hpcbench.reduce.{module}.deriver_of", lambda spec: deriver())
+        monkeypatch.setattr("hpcbench.reduce.kind_facts.deriver_of", lambda spec: deriver())
 
     return replace_deriver
 
