@@ -58,6 +58,7 @@ def test_no_plots_if_not_asked_for_or_nothing_is_ok(tmp_path: Path) -> None:
     plotted = mixed_results()
     without = replace(plotted, plan=replace(plotted.plan, config={
         **plotted.plan.config, "output": {"plots": False, "report": False}}))
+    stored(tmp_path, without)
     assert len(write_reports(without, tmp_path, ())) == 2
     assert not (tmp_path / "plots").exists()
 
