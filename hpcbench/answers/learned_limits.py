@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +22,7 @@ from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, measured
 from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.config.section import checked_limits
 from hpcbench.errors import UsageError
+from hpcbench.reduce.results import Results
 from hpcbench.trace.container import whole_file
 from hpcbench.units import plural
 
@@ -113,36 +116,53 @@ def _limits(cases: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str,
 
 
 def _refuse_unclean(side: Side, option: str) -> None:
-    """Raise UsageError if a run would not hold the limits, or had injected faults.
-
-    It would not with wrong or failed cases, ranks without a trace, unchecked results, or cases
-    without a time that other runs timed."""
-    timed = {item.case.case_id: item.case.label for results in side.results
-             for item in results.cases if item.status == "ok"}
-    bad: Sequence[str] = [
-        f"{results.run.run_id}: {item.case.label} is {item.status}"
-        for results in side.results for item in results.cases
-        if item.status in ("wrong", "failed", "timeout", "not_run")]
-    bad = bad or [f"{results.run.run_id}: {timed[missing]} has no time, and has one in other runs"
-                  for results in side.results for missing in timed.keys() - {
-                      item.case.case_id for item in results.cases if item.status == "ok"}]
-    bad = bad or [f"{results.run.run_id}: {reason.what}: {reason.sentence}"
-                  for results in side.results for item in results.cases
-                  if item.status == "ok" for reason in unchecked(item)]
-    bad = bad or [f"{results.run.run_id}: {reason.text}" for results in side.results
-                  for reason in not_sound(results)]
-    bad = bad or [f"{results.run.run_id}: ranks are missing" for results in side.results
-                  if len(results.run.ranks_present) < results.run.world_size]
-    bad = bad or [f"{results.run.run_id}: faults were injected" for results in side.results
-                  if results.run.faults]
-    if bad:
-        raise UsageError(f"{option}: these runs are not clean; first: {bad[0]}")
+    """Raise UsageError if a run would not hold the limits, or had injected faults."""
+    expected = {item.case.case_id: item.case.label for results in side.results
+                for item in results.cases if item.status == "ok"}
+    for results in side.results:
+        if why := _why_unclean(results, expected):
+            raise UsageError(f"{option}: these runs are not clean; first: {results.run.run_id}: "
+                             f"{why}")
 
 
-def check_runs(results: Sequence[Path], baseline: Sequence[Path], share: float) -> CheckResult:
-    """Return whether results hold the limits that are learned from runs of a baseline.
+def _why_unclean(results: Results, expected: Mapping[str, str]) -> str:
+    """Return why nothing is learned from a run; empty if it is clean.
 
-    Raises FileError, and UsageError for too few launches or runs that are not clean."""
+    It has wrong or failed cases, ranks without a trace, unchecked results, injected faults, or has
+    no time of a case of ``expected``, which other runs timed, or its log contradicts itself."""
+    timed = {item.case.case_id for item in results.cases if item.status == "ok"}
+    reasons = chain(
+        (f"{item.case.label} is {item.status}" for item in results.cases
+         if item.status in ("wrong", "failed", "timeout", "not_run")),
+        (f"{expected[key]} has no time, and has one in other runs"
+         for key in expected.keys() - timed),
+        (f"{reason.what}: {reason.sentence}" for item in results.cases
+         if item.status == "ok" for reason in unchecked(item)),
+        (reason.text for reason in not_sound(results)),
+        ("ranks are missing" for _ in range(
+            results.run.world_size - len(results.run.ranks_present))),
+        ("faults were injected" for _ in results.run.faults))
+    return next(reasons, "")
+
+
+def check_runs(
+    results: Sequence[Path], baseline: Sequence[Path], share: float,
+) -> tuple[CheckResult, str]:
+    """Return whether results hold the limits that are learned from the clean runs of a baseline,
+    and how many runs of it are left out. Raises FileError, and UsageError for too few launches."""
     name = "--baseline-range"
-    content = learned(side_of(baseline), share, name)
-    return held_by(results, checked_limits(content, name).limits, name)
+    side = side_of(baseline)
+    counts = Counter((item.case.case_id, item.case.label) for one in side.results
+                     for item in one.cases if item.status == "ok")
+    usual = dict(case for case, count in counts.items() if 2 * count > len(side.results))
+    reasons = [_why_unclean(one, usual) for one in side.results]
+    clean = tuple(one for one, why in zip(side.results, reasons, strict=True) if not why)
+    first = next((f"{one.run.run_id}: {why}" for one, why in zip(
+        side.results, reasons, strict=True) if why), "")
+    left_out = f"left out: {len(reasons) - len(clean)} of {plural(len(reasons), 'run')} of the " \
+               f"baseline, which are not clean; first: {first}" if first else ""
+    try:
+        content = learned(replace(side, results=clean), share, name)
+    except UsageError as error:
+        raise UsageError("; ".join(filter(None, (str(error), left_out)))) from None
+    return held_by(results, checked_limits(content, name).limits, name), left_out

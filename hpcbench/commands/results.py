@@ -229,7 +229,10 @@ def _against(
     finder = offered(CommandSpec).get("check --baseline-range")
     if finder is None:
         raise UsageError("--baseline-range: what finds runs by their time is not installed")
-    return check_runs(results, finder.load()(baseline, period), share)
+    checked, left_out = check_runs(results, finder.load()(baseline, period), share)
+    if left_out:
+        say(f"hpcbench: {left_out}", sys.stderr)
+    return checked
 
 
 def _separated(given: list[Path]) -> list[Path]:

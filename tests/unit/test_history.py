@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -14,6 +17,8 @@ from bad_input_process import hpcbench
 from hpcbench.fleet.history.change_points import drift, level_change, steps, unexplained
 from hpcbench.fleet.history.runs import StoredRun, StoredRuns
 from hpcbench.fleet.history.series import history_of, sort_of
+from hpcbench.interop.formats.export import write
+from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.statistics.order import Values
 from hpcbench.units import moment
 from nights import plan_of_nights, write_night
@@ -126,6 +131,25 @@ def test_runs_in_turn_on_two_machines_have_no_step() -> None:
     assert change.environment[0].values == ("slow", "fast")
 
 
+def test_a_library_that_a_run_did_not_load_is_unknown_and_no_difference() -> None:
+    random = np.random.default_rng(1)
+    runs = in_memory([float(np.exp(0.005 * random.standard_normal())) * (1.1 if at >= 14 else 1)
+                      for at in range(24)], ["cpu"] * 24).runs
+    torch = {"versions.torch": "2.9", "libraries.worker.libtorch.so.id": "a"}
+    loaded = StoredRuns(tuple(replace(run, facts={**run.facts, **(torch if at % 3 == 1 else {})})
+                              for at, run in enumerate(runs)), {"case": "a case"})
+    found = history_of(loaded, 0.01)
+    assert [len(one.runs) for one in found.fingerprints] == [24]
+    assert [(one.sort, one.at, one.environment) for one in found.changes] == [("step", 14, ())]
+    new = {**torch, "versions.torch": "2.10"}
+    changed = replace(loaded, runs=(*loaded.runs[:14], *(
+        replace(run, facts={**run.facts, **(new if at % 3 == 1 else {})})
+        for at, run in enumerate(runs) if at >= 14)))
+    first, second = history_of(changed, 0.01).fingerprints
+    assert len(first.runs) == 16 and [one.key for one in second.differences(first)] == [
+        "versions.torch"], "runs 14 and 15 do not say which torch: as the ones before"
+
+
 def test_few_runs_tell_nothing() -> None:
     found = history_of(in_memory([1.0, 1.0, 2.0], ["one"] * 3), 0.01)
     assert (found.changes, found.too_short) == ((), 1)
@@ -190,18 +214,34 @@ def test_a_run_is_checked_by_the_launches_of_a_time(nights: Path) -> None:
     assert checked(12, "2026-01-11..2026-01-21") == 0
     assert checked(25, "2026-01-02..2026-01-12") == 14  # one launch beyond all of them
     assert checked(12, "2026-01-11..2026-01-20") == 2  # a launch too few
+    write_night(nights, 30, [1e-3, 1e-3, 1e-3])  # lacks a case: left out, and the others gate
+    assert checked(12, "2026-01-11..") == 0
+    shutil.rmtree(nights / "night0030")
     for period in ("2027-01-01..", "yesterday..today"):
         assert checked(12, period) == 2
     assert hpcbench("check", str(nights / "night0001"), "--baseline-range", "..",
                     "--limits", "x").returncode == 2
 
 
-def test_whole_series_for_other_programs(nights: Path) -> None:
+def test_whole_series_for_other_programs(nights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_open = most_open = 0
+
+    @contextmanager
+    def counted(path: Path) -> Iterator[ResultsFile]:
+        nonlocal now_open, most_open
+        with open_results(path) as file:
+            now_open += 1
+            most_open = max(most_open, now_open)
+            yield file
+            now_open -= 1
+
+    monkeypatch.setattr(write, "open_results", counted)
     runs = [str(nights / f"night{night:04}") for night in (2, 0, 1)]
     reports = [json.loads(line) for line in hpcbench(
         "export", *runs, "--to", "bencher").stdout.splitlines()]
     assert [one["start_time"] for one in reports] == [
         f"2026-01-{day:02}T03:00:00Z" for day in (1, 2, 3)]
+    assert most_open == 1
     metrics = json.loads(reports[0]["results"][0])
     assert len(metrics) == 4 and all("latency" in one for one in metrics.values())
     data = json.loads(hpcbench("export", *runs, "--to", "github-benchmark").stdout)

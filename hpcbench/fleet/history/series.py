@@ -33,6 +33,8 @@ STEP, DRIFT = "step", "drift"
 SOFTWARE, HARDWARE, PLACEMENT = "software", "hardware", "placement"
 _OF_SOFTWARE = ("versions.", "variables.", "libraries.", "kernel.", "python.", "host.system",
                 "imported", "mpi", "gpu.driver", "clock")
+_IF_LOADED = ("versions.", "libraries.")
+"""Facts that a run states only of what it loaded."""
 _OF_PLACEMENT = ("ranks", "nodes", "process.", "scheduler.")
 _NAMES = "nodes"
 """The fact that names nodes; how many there are is a part of the fingerprint, which they are not.
@@ -141,9 +143,34 @@ def history_of(
 
 
 def _fingerprints(runs: Sequence[StoredRun]) -> tuple[Fingerprint, ...]:
-    groups = grouped((tuple(sorted(_compared(run.facts).items())), run) for run in runs)
-    return tuple(Fingerprint(number, dict(facts), tuple(members))
-                 for number, (facts, members) in enumerate(groups.items(), 1))
+    """Return the fingerprints of runs in order of time. What a run does not state of its libraries
+    is unknown: it has the fingerprint of the latest run that contradicts it in nothing."""
+    groups: list[tuple[dict[str, str], list[StoredRun]]] = []
+    latest_first: list[int] = []
+    for run in runs:
+        facts = _compared(run.facts)
+        at = next((number for number in latest_first if _agree(groups[number][0], facts)), None)
+        if at is None:
+            at = len(groups)
+            groups.append((facts, [run]))
+        else:
+            groups[at][0].update(facts)
+            groups[at][1].append(run)
+            latest_first.remove(at)
+        latest_first.insert(0, at)
+    return tuple(Fingerprint(number, facts, tuple(members))
+                 for number, (facts, members) in enumerate(groups, 1))
+
+
+def _agree(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
+    return first == second or all(
+        first.get(name) == second.get(name) for name in {*first, *second}
+        if not _is_unknown(name, first, second))
+
+
+def _is_unknown(name: str, *sides: Mapping[str, str]) -> bool:
+    """Return whether a fact is of a library that a side did not load."""
+    return name.startswith(_IF_LOADED) and not all(name in facts for facts in sides)
 
 
 def _compared(facts: Mapping[str, str]) -> dict[str, str]:
@@ -231,4 +258,5 @@ def _differing(
     before: Mapping[str, str], after: Mapping[str, str],
 ) -> tuple[SideDifference, ...]:
     return tuple(SideDifference(key, (before.get(key, "-"), after.get(key, "-")))
-                 for key in sorted({**before, **after}) if before.get(key) != after.get(key))
+                 for key in sorted({**before, **after}) if before.get(key) != after.get(key)
+                 and not _is_unknown(key, before, after))

@@ -67,8 +67,11 @@ def export_files(
     chosen = chosen_export(name, len(paths))
     for path in paths:
         refuse_suite(path)
+    runs = []
     with ExitStack() as stack:
-        runs = [cases.exported_run(stack.enter_context(open_results(path)), only) for path in paths]
+        for path in paths:
+            stack.close()  # of many runs no file stays open: formats of one run read its samples
+            runs.append(cases.exported_run(stack.enter_context(open_results(path)), only))
         _check_metrics(runs, request)
         exported = chosen.write(runs, request)
     lines = [*exported.notes, *_warnings(runs), *cases.left_out_lines(exported.left_out)]
