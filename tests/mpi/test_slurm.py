@@ -203,3 +203,24 @@ def test_jobs_that_follow_one_another_make_a_scaling_curve(
     assert {row["world_size"] for row in rows} == {"2", "4"}
     assert all(float(row["median_s"]) > 0 for row in rows)
     assert curve.with_suffix(".png").stat().st_size > 1000
+
+
+def test_a_hunt_names_nodes_as_slurm_does(
+    slurm: SlurmCluster, mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    """Ranks of srun meet without MPI; its list of nodes is one that srun takes."""
+    env = environment(mpirun, tmp_path)
+    done = slurm.run("srun", "-p", "cpu", "-N2", "-n3", "--distribution=block", "--no-kill",
+                     mpirun.program("python"), "-m", "hpcbench", "hunt", "-o", "hunts", "--in-turn",
+                     "--stage-seconds", "1", cwd=tmp_path, env=env)
+    (file,) = tmp_path.glob("hunts/hunt-*/hunt.json")
+    hunt = json.loads(file.read_bytes())
+    assert done.returncode == 3, done.stdout
+    assert {node["name"]: node["ranks"] for node in hunt["job"]["nodes"]} == {
+        "cpu-1": [0, 1], "cpu-2": [2]}
+    assert [(one["node"], one["verdict"]) for one in hunt["verdicts"]] == [
+        ("cpu-1", "untested"), ("cpu-2", "untested")]
+    (tmp_path / "bad_nodes.txt").write_text("cpu-1\n")
+    left = slurm.run("srun", "-p", "cpu", "-N1", "--exclude=./bad_nodes.txt", "printenv",
+                     "SLURMD_NODENAME", cwd=tmp_path, env=env)
+    assert left.stdout.split() == ["cpu-2"]
