@@ -49,9 +49,9 @@ def choose_network(
     AgreedError for loopback between nodes, a missing interface, or an address that does not reach
     rank 0."""
     nodes = topology.nodes
-    others = comm.allgather(_addresses() if len(nodes) > 1 else [])[1:]
+    others = comm.allgather(own_addresses() if len(nodes) > 1 else [])[1:]
     elsewhere = {address for addresses in others for address in addresses
-                 if addresses != _addresses()}
+                 if addresses != own_addresses()}
     address = str(on_root(comm, lambda: rendezvous_address(
         nodes, launch.address, launch.interface, elsewhere)))
     chosen = on_all(comm, "choosing the network interface", lambda: own_interface(
@@ -70,7 +70,7 @@ def _try_to_meet(comm: Communicator, topology: RankIdentity, address: str, launc
             comm, lambda: stack.enter_context(_greeting(address, launch.port)))
         problem = _missed(address, int(port), bytes.fromhex(greeting), limit_s) \
             if topology.local_rank == 0 else ""
-        of_ranks = comm.allgather([problem, topology.hostname, _addresses()])
+        of_ranks = comm.allgather([problem, topology.hostname, own_addresses()])
     failed = [(rank, node, why) for rank, (why, node, _) in enumerate(of_ranks) if why]
     if not failed:
         return
@@ -230,7 +230,7 @@ def _usable(entries: Sequence[Any]) -> list[str]:
     return [address for _, address in sorted(addresses, key=lambda one: one[0])]
 
 
-def _addresses() -> list[str]:
+def own_addresses() -> list[str]:
     """Return the addresses of this machine, IPv4 first, those of loopback left out."""
     entries = [entry for some in psutil.net_if_addrs().values() for entry in some]
     return [address for address in _usable(entries) if not _is_loopback(address)]
@@ -243,7 +243,7 @@ def _routed_address(elsewhere: Collection[str]) -> str | None:
             socket.gethostname(), None, type=socket.SOCK_STREAM)]
     except OSError:
         by_name = []
-    own = _addresses()
+    own = own_addresses()
     of_name = sorted((address for address in by_name if address in own), key=own.index)
     return next(iter(of_name), next(
         (address for address in own if address not in elsewhere), None))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import resource
 import socket
 import threading
 import time
@@ -238,6 +240,17 @@ def test_a_line_takes_no_nonsense(sent: bytes) -> None:
             line.receive(1.0)
 
 
+def test_a_host_of_many_ranks_has_high_descriptors() -> None:
+    """From 1,024 on select takes none."""
+    ours, theirs = _pair()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    line = Wire(socket.socket(fileno=fcntl.fcntl(ours.detach(), fcntl.F_DUPFD, 1500)))
+    Wire(theirs).send({"do": "x"})
+    assert line.fileno() >= 1500
+    assert line.await_one(5.0) == {"do": "x"} and line.receive() is None
+
+
 def _pair() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = socket.create_connection(server.getsockname())
@@ -270,7 +283,7 @@ class _Ranks:
             line = self._ends[rank]
             try:
                 while True:
-                    for message in line.receive(0.2):
+                    if (message := line.receive(0.2)) is not None:
                         act(line, message)
             except (RankLostError, OSError, ValueError):
                 return

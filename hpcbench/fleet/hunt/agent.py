@@ -106,7 +106,8 @@ class _Host(Communicator):
         return self._waiting.pop(0) if self._waiting else None
 
     def _look(self, timeout_s: float) -> None:
-        for message in self.line.receive(timeout_s):
+        while (message := self.line.receive(timeout_s)) is not None:
+            timeout_s = 0.0
             if message.get("do") == "end":
                 self._ended.add(int(message["number"]))
             else:

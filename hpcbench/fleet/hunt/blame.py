@@ -8,7 +8,7 @@ meetings in different company accuse a node; else all candidates are suspect."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from hpcbench.fleet.hunt.facts import (
     Fact,
     NodeVerdict,
     Round,
+    names_text,
 )
 from hpcbench.fleet.hunt.slow import LEAST_DROP
 from hpcbench.records import dataclass
@@ -150,19 +151,15 @@ def unexplained(meetings: Sequence[Meeting], bad: Collection[str]) -> Iterator[M
     yield from (meeting for meeting in meetings if meeting.shows and not {*meeting.nodes} & {*bad})
 
 
-def faulty_nodes(
-    meetings: Sequence[Meeting], compressed: Callable[[Sequence[str]], str],
-) -> Iterator[NodeVerdict]:
-    """Yield those whom faults of groups accuse as bad, then those who may have caused the rest.
-
-    ``compressed`` makes a short text of names."""
+def faulty_nodes(meetings: Sequence[Meeting]) -> Iterator[NodeVerdict]:
+    """Yield those whom faults of groups accuse as bad, then those who may have caused the rest."""
     bad = accused(meetings)
     for name, some in bad.items():
         fact = some[0].fact
         companies = [tuple(other for other in meeting.nodes if other != name) for meeting in some]
         yield NodeVerdict(
             name, BAD, f"{some[0].shows} in {plural(len(some), 'round')} with different nodes "
-            f"({'; '.join(compressed(one) for one in companies[:3])}){_because(fact)}",
+            f"({'; '.join(names_text(one) for one in companies[:3])}){_because(fact)}",
             fact.stage, fact.measure, rounds=tuple(meeting.round for meeting in some))
     clean = cleared(meetings)
     rest = grouped((meeting.nodes, meeting) for meeting in unexplained(meetings, bad))
@@ -170,11 +167,11 @@ def faulty_nodes(
         left = candidates(some[0], clean) or nodes
         fact = some[0].fact
         who = ("it" if len(left) == 1 else "the link between them" if len(nodes) == 2  # noqa: PLR2004
-               else f"one of {compressed(left)}, or these together")
+               else f"one of {names_text(left)}, or these together")
         for name in left:
             yield NodeVerdict(
                 name, SUSPECT, f"{some[0].shows} in {plural(len(some), 'round')} of "
-                f"{compressed(nodes)}, not confirmed in other company: {who}{_because(fact)}",
+                f"{names_text(nodes)}, not confirmed in other company: {who}{_because(fact)}",
                 fact.stage, fact.measure, rounds=tuple(meeting.round for meeting in some))
 
 

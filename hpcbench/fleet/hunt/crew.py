@@ -234,11 +234,12 @@ class Crew:
         for key, _ in self._selector.select(_TICK_S):
             rank: int = key.data
             try:
-                messages = self.members[rank].line.receive()
+                message = self.members[rank].line.receive()
             except RankLostError:
                 self._lose(rank, "its process has ended")
                 continue
-            yield from ((rank, message) for message in messages)
+            if message is not None:
+                yield rank, message
 
     def _send(self, rank: int, message: Message, running: Sequence[_Running]) -> None:
         if rank in self.lost:

@@ -15,7 +15,7 @@ Numbers are in SI units: seconds, bytes, bytes per second, FLOP per second, hert
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from hpcbench.records import dataclass
@@ -58,6 +58,8 @@ class Quantity:
     meaning: str
 
 
+MOST_NAMES = 8
+"""In a line; files have all."""
 _BUS = "bus bandwidth of {}, by the slowest rank's time"
 MEASURES: Mapping[str, Quantity] = MappingProxyType({
     "answers": Quantity("", EQUAL, "1: all processes of the node answer"),
@@ -90,6 +92,13 @@ def value_text(value: float, unit: str) -> str:
         if value >= scale:
             return f"{three_digits(value / scale)} {name}"
     return f"{three_digits(value)} {unit}".rstrip()
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Return ``n1, n2, n3 and 5 more``."""
+    shown = list(names)
+    more = len(shown) - MOST_NAMES
+    return ", ".join(shown[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from hpcbench.fleet.hunt.agent import SAMPLES, Agent
 from hpcbench.fleet.hunt.allocation import nodes_of, step_nodes
 from hpcbench.fleet.hunt.crew import Crew
 from hpcbench.fleet.hunt.execution import Execution, Settings
-from hpcbench.fleet.hunt.facts import Job
+from hpcbench.fleet.hunt.facts import Job, names_text
 from hpcbench.fleet.hunt.plan import Hunt
 from hpcbench.fleet.hunt.rendezvous import (
     CutOffError,
@@ -201,7 +201,7 @@ def _with_partners(job: Job) -> Job:
     for flag, wanted in (("--only", [job.only]), ("--partner", job.partners)):
         if unknown := [name for name in wanted if name and name not in names]:
             raise UsageError(f"{flag} {unknown[0]}: no node of this job; there are "
-                             f"{', '.join(names[:8])}{', ...' * (len(names) > 8)}")
+                             f"{names_text(names)}")
     if not job.only or job.partners:
         return job
     others = tuple(name for name in names if name != job.only)

@@ -46,9 +46,9 @@ from hpcbench.fleet.hunt.facts import (
     Job,
     NodeVerdict,
     Round,
+    names_text,
     value_text,
 )
-from hpcbench.fleet.hunt.hostlist import compressed
 from hpcbench.fleet.hunt.limits import HuntLimits, like, missed_verdicts
 from hpcbench.fleet.hunt.slow import (
     FEWEST_PASSES,
@@ -172,7 +172,7 @@ def _unequal(facts: Sequence[Fact], expected: float | None) -> Iterator[NodeVerd
     if expected is None and 2 * count > len(last) > CONFIRMED:
         expected = common
     if expected is None and len({*last.values()}) > 1:
-        text = ", ".join(f"{three_digits(value or 0)} on {compressed(some)}" for value, some in
+        text = ", ".join(f"{three_digits(value or 0)} on {names_text(some)}" for value, some in
                          grouped((value, name) for name, value in last.items()).items())
         for name in last:
             yield NodeVerdict(
@@ -261,7 +261,7 @@ def pair_verdicts(
 ) -> Iterator[NodeVerdict]:
     """Yield the nodes that are bad or suspect by pairs: faults, slow nodes, switches, links."""
     meetings = meetings_of(rounds, facts, PAIRS)
-    yield from faulty_nodes(meetings, compressed)
+    yield from faulty_nodes(meetings)
     switches = list(_slow_switches(job, meetings))
     named = {one.node for one in switches}
     yield from switches
@@ -338,7 +338,7 @@ def _slow_switches(job: Job, meetings: Sequence[Meeting]) -> Iterator[NodeVerdic
                          (one.low, one.passes))
             for name in members:
                 yield NodeVerdict(
-                    name, SUSPECT, f"{PAIRS}: switch {label} ({compressed(members)}) with nodes of "
+                    name, SUSPECT, f"{PAIRS}: switch {label} ({names_text(members)}) with nodes of "
                     f"others: {text.reason.removeprefix(f'{PAIRS}: ')}", PAIRS, key[0], text.value,
                     text.expected)
 
@@ -414,7 +414,7 @@ def ladder_verdicts(
     """Yield the nodes that are bad or suspect in groups of their own ranks, and of nodes."""
     yield from alone_verdicts(job, rounds, facts, stage=LADDER)
     meetings = meetings_of(rounds, facts, LADDER)
-    yield from faulty_nodes(meetings, compressed)
+    yield from faulty_nodes(meetings)
     yield from slow_in_groups(rounds, meetings)
 
 

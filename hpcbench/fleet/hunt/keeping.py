@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from hpcbench import __version__
 from hpcbench.errors import ExitCode
 from hpcbench.fleet.hunt.facts import BAD, GOOD, SUSPECT
-from hpcbench.fleet.hunt.hostlist import listed
 from hpcbench.fleet.hunt.job import HuntState, Keep
 from hpcbench.fleet.hunt.judge import HuntJudgement, judge
 from hpcbench.fleet.hunt.limits import HuntLimits
@@ -70,9 +69,9 @@ class _Keeper:
             "verdicts": [asdict(one) for one in found.verdicts], "notes": list(found.notes)}
         files: Mapping[str, Any] = {
             "hunt.json": to_json(document) + "\n",
-            "good_nodes.txt": listed(found.names(GOOD)) if is_over else "",
-            "bad_nodes.txt": listed(found.names(BAD)),
-            "suspect_nodes.txt": listed(found.names(SUSPECT))}
+            "good_nodes.txt": _lines(found.names(GOOD)) if is_over else "",
+            "bad_nodes.txt": _lines(found.names(BAD)),
+            "suspect_nodes.txt": _lines(found.names(SUSPECT))}
         for name, text in files.items():
             self._put(name, text)
         if is_over:
@@ -95,3 +94,8 @@ class _Keeper:
         self._verbosity.announce(
             f"{len(found.names(GOOD))} of {plural(len(found.verdicts), 'node')} good; "
             f"{self._folder}/hunt.json")
+
+
+def _lines(names: Iterable[str]) -> str:
+    """Return the text of a file of nodes: Slurm's readers divide a line at commas in brackets."""
+    return "".join(f"{name}\n" for name in names)

@@ -19,9 +19,9 @@ from hpcbench.fleet.hunt.facts import (
     Fact,
     NodeVerdict,
     Round,
+    names_text,
     value_text,
 )
-from hpcbench.fleet.hunt.hostlist import compressed
 from hpcbench.fleet.hunt.slow import LEAST_DROP
 from hpcbench.records import dataclass
 from hpcbench.units import grouped
@@ -104,9 +104,9 @@ def missed_verdicts(
                         f"{fact.measure} {value} misses the {source}, {limit}", least)
         others = {name for one in low for name in one[0].members} - {*who}
         if len(who) > 1:
-            where = f", in the group {compressed(who)}"
+            where = f", in the group {names_text(who)}"
         elif len(others) == 1 and (kind, rank, tuple(others)) in missed:
-            where = f", with {compressed(others)} only"
+            where = f", with {names_text(others)} only"
         else:
             yield found
             continue

@@ -16,9 +16,11 @@ import re
 import secrets
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ import psutil
 
 from hpcbench import __version__
 from hpcbench.errors import FileError, LaunchError, RankLostError
+from hpcbench.launch.address import own_addresses
 from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun
 from hpcbench.records import dataclass
 
@@ -34,8 +37,7 @@ _PATIENCE_S = 10.0
 """A host whose counter stands still for so long has ended; none at all is waited for as long."""
 _TURN_S, _MOST_TURNS = 0.5, 60
 """Ranks take a missing host's place one after another."""
-_PAUSE_S, _CONNECT_S, _SEND_S = 0.1, 2.0, 5.0
-_PIECE_BYTES = 1 << 16
+_PAUSE_S, _CONNECT_S, _STILL_S = 0.1, 2.0, 5
 _MOST_BYTES = 1 << 28
 """Of one message; more is no rank's."""
 Message = dict[str, Any]
@@ -108,14 +110,12 @@ class Wire:
     ``address`` is this end's, by which other nodes reach this one; ``peer`` is the other's."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take ownership of the socket."""
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.settimeout(_SEND_S)  # for sends: whoever takes nothing for so long is gone
-        self._connection = connection
-        self._lock = threading.Lock()
-        self._data = bytearray()
+        connection.settimeout(None)
+        for what in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # who stands still so long is gone
+            connection.setsockopt(socket.SOL_SOCKET, what, struct.pack("ll", _STILL_S, 0))
         self.address, self.peer = (str(where[0]) for where in (
             connection.getsockname(), connection.getpeername()))
+        self._connection = Connection(connection.detach())
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -123,41 +123,33 @@ class Wire:
     def send(self, message: Message) -> None:
         """Send one message. Raises RankLostError if the other end is gone, or takes nothing."""
         try:
-            with self._lock:
-                self._connection.sendall(json.dumps(message).encode() + b"\n")
+            self._connection.send_bytes(json.dumps(message).encode())
         except OSError as error:
             raise RankLostError(f"the other end is gone: {error.strerror or error}") from error
 
-    def receive(self, timeout_s: float = 0.0) -> list[Message]:
-        """Return the messages that have arrived, those of the first ``timeout_s`` seconds if none
-        has. Raises RankLostError if the other end is gone or sends what is no message."""
-        if select.select([self._connection], [], [], max(timeout_s, 0.0))[0]:
-            try:
-                piece = self._connection.recv(_PIECE_BYTES)
-            except OSError as error:
-                raise RankLostError(f"the other end is gone: {error.strerror or error}") from error
-            if not piece:
-                raise RankLostError("the other end has closed the connection")
-            self._data += piece
-        if len(self._data) > _MOST_BYTES:
-            raise RankLostError("the other end sends what is no message")
-        whole, newline, rest = self._data.rpartition(b"\n")
-        self._data = bytearray(rest)
+    def receive(self, timeout_s: float = 0.0) -> Message | None:
+        """Return the next message, None if there is none in time. Raises RankLostError if the other
+        end is gone or sends what is no message."""
         try:
-            messages = [json.loads(line) for line in whole.splitlines()] if newline else []
+            if not self._connection.poll(max(timeout_s, 0.0)):
+                return None
+            message = json.loads(self._connection.recv_bytes(_MOST_BYTES))
+        except EOFError as error:
+            raise RankLostError("the other end has closed the connection") from error
+        except OSError as error:
+            raise RankLostError(f"the other end is gone: {error.strerror or error}") from error
         except ValueError as error:
             raise RankLostError("the other end sends what is no message") from error
-        if not all(isinstance(message, dict) for message in messages):
+        if not isinstance(message, dict):
             raise RankLostError("the other end sends what is no message")
-        return messages
+        return message
 
     def await_one(self, timeout_s: float) -> Message:
         """Return the next message. Raises RankLostError if there is none in time."""
-        deadline = time.monotonic() + timeout_s
-        while (left_s := deadline - time.monotonic()) > 0:
-            if messages := self.receive(left_s):
-                return messages[0]
-        raise RankLostError(f"the other end has not answered in {timeout_s:g} s")
+        message = self.receive(timeout_s)
+        if message is None:
+            raise RankLostError(f"the other end has not answered in {timeout_s:g} s")
+        return message
 
     def close(self) -> None:
         self._connection.close()
@@ -193,7 +185,7 @@ class MeetingHost:
         self._beats += 1
         beside = self._file.with_name(f"{self._file.name}.{self._secret[:8]}")
         text = json.dumps({
-            "addresses": _own_addresses(), "port": self._listener.getsockname()[1],
+            "addresses": [*own_addresses(), "127.0.0.1"], "port": self._listener.getsockname()[1],
             "secret": self._secret, "host": self.place.rank, "beats": self._beats,
             "is_open": self._is_open})
         try:
@@ -227,14 +219,6 @@ class MeetingHost:
         while not self._over.wait(_BEAT_S):
             with contextlib.suppress(FileError):  # of a disk that is full, too
                 self.publish()
-
-
-def _own_addresses() -> list[str]:
-    """Return this machine's addresses, those of loopback last: a rank tries one after another."""
-    entries = [entry.address.partition("%")[0] for some in psutil.net_if_addrs().values()
-               for entry in some if entry.family in (socket.AF_INET, socket.AF_INET6)
-               and not entry.address.startswith("fe80")]
-    return sorted(entries, key=lambda one: (one in ("127.0.0.1", "::1"), ":" in one))
 
 
 def meeting_file(folder: Path, place: OwnPlace) -> Path:
