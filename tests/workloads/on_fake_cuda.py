@@ -40,7 +40,7 @@ from hpcbench.backends.counting_backend import (
 from hpcbench.backends.devices import CudaDevice
 from hpcbench.backends.groups import open_lines
 from hpcbench.config.load import check_config, load_config
-from hpcbench.kinds.primitive.run import inputs
+from hpcbench.kinds.primitive.run import operands
 from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.strategies.base import Grid
 from hpcbench.launch.messages import JoinRequest
@@ -160,8 +160,8 @@ def let_drawn_numbers_be_real() -> None:
     What a case does with them is done on fake ones.
     """
     for name in ("cancelling_terms", "left_factors", "right_factors", "mlp_factors"):
-        really = _really(getattr(inputs, name))
-        setattr(inputs, name, lambda *arguments, of=really, **named: tree_map_only(
+        really = _really(getattr(operands, name))
+        setattr(operands, name, lambda *arguments, of=really, **named: tree_map_only(
             torch.Tensor, torch.empty_like, of(*arguments, **named)))
 
 

@@ -18,7 +18,7 @@ from hpcbench.kinds.primitive.plan.implementations import load_registry
 from hpcbench.kinds.primitive.plan.planner import make_workload
 from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.primitive.run import inputs
+from hpcbench.kinds.primitive.run import operands
 from hpcbench.kinds.primitive.run.inputs import (
     ColumnwiseInputs,
     ExpertInputs,
@@ -77,7 +77,8 @@ def ranks_of(
 ) -> list[Any]:
     """Return the inputs of every rank; the operands, which all have in common, are drawn once."""
     workload = workload_of(primitive, order, dtype, shape, **options)
-    with mock.patch.multiple(inputs, **{name: cache(getattr(inputs, name)) for name in DRAWN}):
+    drawn = {name: cache(getattr(operands, name)) for name in DRAWN}
+    with mock.patch.multiple(operands, **drawn):
         return [INPUTS[primitive](workload, place_of(rank, shape.ranks))
                 for rank in range(shape.ranks)]
 

@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.block import LIBRARIES
+from hpcbench.kinds.training.plan import planner
 from hpcbench.kinds.training.plan.models import EXACT, flops, recomputed, shape_of
 from hpcbench.kinds.training.plan.spec import Degrees, adapters_of
 from hpcbench.kinds.training.plan.step import (
@@ -20,7 +21,6 @@ from hpcbench.kinds.training.plan.step import (
     head_bytes,
 )
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.models.model import Model, Part, mean_loss
 from hpcbench.kinds.training.run.parity import _Comparison, parity
 from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock
@@ -188,7 +188,7 @@ def test_adapters_that_are_not_exchanged_are_found(place: Place, name: str) -> N
 def test_large_models_are_tried_on_a_twin_that_can_be_packed(
     place: Place, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(timed_model, "MOST_S", 0.0)  # the model itself takes long
+    monkeypatch.setattr(planner, "MOST_S", 0.0)  # the model itself takes long
     work = training("qlora", {"over": "single"}, model="gpt2", sizes={"layers": 4})
     found = parity(work, place, low_rank)
     assert found.wrong is None

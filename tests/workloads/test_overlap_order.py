@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcbench.kinds.primitive.run.implementations import chunked_pipeline
+from hpcbench.kinds.primitive.run.implementations import base
 from hpcbench.kinds.primitive.run.implementations.base import PrimitiveOperation
 from hpcbench.operations.place import Place
 from workloads.primitive_ranks import ORDERS, Shape, workload_of
@@ -159,7 +159,7 @@ def test_receives_are_posted_before_anything_is_sent(
     group: Any, primitive: str, order: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on gloo, which cannot be asked what it does without other ranks."""
-    monkeypatch.setattr(chunked_pipeline, "by_messages", lambda _place: True)
+    monkeypatch.setattr(base, "by_messages", lambda _place: True)
     assert recorded(group, primitive, order, "chunked_pipeline", messages=True,
                     chunks=4).letters == BY_MESSAGES[primitive, order]
 
