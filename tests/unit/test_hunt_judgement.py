@@ -223,6 +223,9 @@ def test_one_node_without_partners_is_not_judged() -> None:
 def test_clean_machines_with_noise_accuse_nobody() -> None:
     for kind in simulated.NOISES:
         assert simulated.false_alarms(8, kind, 0.02, range(2)) == 0
+    # links whose state lasted for all rounds that were to confirm it
+    assert simulated.false_alarms(32, "two modes", 0.03, [41]) == 0
+    assert simulated.false_alarms(64, "AR .9", 0.03, [110]) == 0
 
 
 def test_a_large_hunt_is_cheap(capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,3 +353,9 @@ def test_a_hunt_is_on_disk_after_each_round_and_nobody_is_good_before_its_end(
     assert "n3" in (folder / "hunt.html").read_text()
     with pytest.raises(FileError, match="no node was good"):
         limits_of(None, None, folder / "hunt.json")
+    limits = limits_of(None, None, folder / "hunt.json", ["n1", "n2"])
+    assert limits.reference[ALONE, "gemm", 0, 1, 1] == 1e9
+    assert any("n1, n2 " in note for note in judge(JOB, hunt.rounds, hunt.facts, limits).notes)
+    for name in ("n3", "n5"):
+        with pytest.raises(FileError, match=f"--vouch {name}"):
+            limits_of(None, None, folder / "hunt.json", [name])

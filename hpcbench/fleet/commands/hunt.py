@@ -49,6 +49,9 @@ def hunt(
     reference: Annotated[Optional[Path], typer.Option(
         "--reference", metavar="FILE", rich_help_panel=_LIMITS,
         help="hunt.json of an earlier hunt: what good nodes reached.")] = None,
+    vouch: Annotated[Optional[list[str]], typer.Option(
+        "--vouch", metavar="NODE", rich_help_panel=_LIMITS,
+        help="With --reference: a node that it could not judge, good by your word.")] = None,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Find the bad nodes of an allocation, without MPI: alone, in pairs, in growing groups.
@@ -69,6 +72,8 @@ def hunt(
         raise UsageError("--partner: give --only NODE, and two other nodes as partners")
     request = HuntRequest(output or Path("results"), stage_seconds, time_limit, sign_in, only,
                           partners, in_turn)
-    limits = limits_of(expected, minimum, reference)
+    if vouch and reference is None:
+        raise UsageError("--vouch: give --reference FILE, the hunt.json that has this node")
+    limits = limits_of(expected, minimum, reference, vouch or ())
     raise typer.Exit(hunt_job(
         request, keeper(request.folder, limits, verbosity_of(verbose, quiet)), os.environ))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from hpcbench.config.load import read_config
 from hpcbench.config.schema import Hardware
 from hpcbench.errors import NOT_AS_WRITTEN, FileError
-from hpcbench.fleet.hunt.facts import GOOD, MEASURES, Fact
+from hpcbench.fleet.hunt.facts import GOOD, MEASURES, NOT_TESTED, Fact
 from hpcbench.fleet.hunt.limits import HuntLimits, Like, Row, reference_of
 from hpcbench.texts import from_json
 from hpcbench.units import parse_bytes
@@ -34,11 +35,15 @@ _FACTS = TypeAdapter(list[Fact])
 
 def limits_of(
     expected: Path | None, minimum: Path | None, reference: Path | None,
+    vouched: Sequence[str] = (),
 ) -> HuntLimits:
-    """Return what the files say, all None for none. Raises FileError with file, place, remedy."""
+    """Return what the files say, all None for none. Raises FileError with file, place, remedy.
+
+    ``vouched``: nodes of the reference that are good by the user's word, where it could not tell.
+    """
     return HuntLimits(_devices(expected) if expected else None,
-                      _reference(reference) if reference else {},
-                      _minima(minimum) if minimum else {})
+                      _reference(reference, vouched) if reference else {},
+                      _minima(minimum) if minimum else {}, tuple(vouched))
 
 
 def _devices(file: Path) -> int:
@@ -86,18 +91,24 @@ def _first(error: ValidationError) -> str:
     return f"{place.removeprefix('.')}: {problem['msg'][:120]}"
 
 
-def _reference(file: Path) -> dict[Like, float]:
-    """Return the usual values of good nodes in a hunt.json."""
+def _reference(file: Path, vouched: Sequence[str]) -> dict[Like, float]:
+    """Return the usual values of good and of vouched nodes in a hunt.json."""
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise FileError(f"{file}: is too large for the hunt.json of an earlier hunt")
         document: Any = from_json(file.read_bytes())
-        good = [str(one["node"]) for one in document["verdicts"] if one["verdict"] == GOOD]
+        verdicts = {str(one["node"]): one["verdict"] for one in document["verdicts"]}
         facts = _FACTS.validate_python(document["facts"])
     except OSError as error:
         raise FileError(f"{file}: cannot be read: {error.strerror}") from error
     except (*NOT_AS_WRITTEN, ValidationError) as error:
         raise FileError(f"{file}: is no hunt.json of an earlier hunt") from error
+    for name in vouched:
+        if verdicts.get(name) not in (GOOD, NOT_TESTED):
+            raise FileError(f"{file}: --vouch {name}: it was {verdicts.get(name, 'not')} in that "
+                            "hunt; vouch for nodes that it could not judge")
+    good = [name for name, verdict in verdicts.items() if verdict == GOOD or name in vouched]
     if not good:
-        raise FileError(f"{file}: no node was good in that hunt: nothing can be compared with it")
+        raise FileError(f"{file}: no node was good in that hunt: nothing can be compared with it; "
+                        "--vouch NODE names one that is good by your word")
     return reference_of((fact for fact in facts if fact.measure in MEASURES), good)

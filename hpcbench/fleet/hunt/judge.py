@@ -498,6 +498,8 @@ def _notes(job: Job, facts: Sequence[Fact], limits: HuntLimits) -> Iterator[str]
         measure, ranks, size = left[0]
         yield (f"minimum: {plural(len(left), 'row')} of {len(limits.minimum)} met no measurement, "
                f"as {measure} of {plural(ranks, 'rank')} and {size} bytes")
+    if limits.vouched:
+        yield f"reference: {names_text(limits.vouched)} counts as good by --vouch, not by a hunt"
     if limits.reference and not any(like(fact) in limits.reference for fact in facts):
         yield "reference: none of its measurements was made again; it decided nothing"
     paired = {frozenset(fact.members) for fact in facts if fact.stage == PAIRS

@@ -40,11 +40,12 @@ class HuntLimits:
 
     ``devices``: of a node. ``reference``: the median of good nodes in an earlier hunt, in the unit
     of the measure; a value may be worse by `LEAST_DROP`. ``minimum``: in bytes/s; none may be
-    below."""
+    below. ``vouched``: nodes of the reference that are good by the user's word."""
 
     devices: int | None = None
     reference: Mapping[Like, float] = field(default_factory=lambda: MappingProxyType({}))
     minimum: Mapping[Row, float] = field(default_factory=lambda: MappingProxyType({}))
+    vouched: tuple[str, ...] = ()
 
     @property
     def has_speeds(self) -> bool:

@@ -113,9 +113,7 @@ def slow_columns(rates: Values) -> list[SlowColumn]:
             break
         rest = effects[order[step + 1:]]
         usual = float(np.median(rest))
-        needed = max(-math.log(1 - LEAST_DROP),
-                     AWAY * (usual - float(np.percentile(rest, LOW_PERCENT))))
-        if usual - effects[order[step]] >= needed and chance_of_rank(
+        if usual - effects[order[step]] >= _away(rest) and chance_of_rank(
                 logs[:, order[step:]]) <= step_chance(kept.size, step):
             n_slow = step + 1
     usual = float(np.median(effects[order[n_slow:]]))
@@ -128,8 +126,9 @@ def slow_columns(rates: Values) -> list[SlowColumn]:
 def is_lower(
     accused: Sequence[float], controls: Sequence[Sequence[float]], chance: float,
 ) -> bool:
-    """Return whether the accused is lower than its controls in nearly all rounds, and by
-    `LEAST_DROP`, as an equal one would be in at most so many (``chance``) of the cases.
+    """Return whether the accused is lower than its controls in nearly all rounds, as an equal one
+    would be in at most so many (``chance``) of the cases, and away from them as a slow column is:
+    rounds that follow one another may show one state of the machine.
 
     ``controls`` are those of each round; none of them was chosen for its own value."""
     pairs = [(own, others) for own, others in zip(accused, controls, strict=True) if others]
@@ -137,5 +136,12 @@ def is_lower(
         return False
     shares = [(1 + sum(other <= own for other in others)) / (1 + len(others))
               for own, others in pairs]
-    drop = float(np.median([own / np.median(others) for own, others in pairs]))
-    return chance_of_shares(shares, 0.0) <= chance and drop <= 1 - LEAST_DROP
+    drop = float(np.median([np.log(own / np.median(others)) for own, others in pairs]))
+    return chance_of_shares(shares, 0.0) <= chance and -drop >= _away(
+        np.log([other for _, others in pairs for other in others]))
+
+
+def _away(logs: Values) -> float:
+    """Return how much lower than the median of these logarithms a slow one has to be."""
+    spread = float(np.median(logs)) - float(np.percentile(logs, LOW_PERCENT))
+    return max(-math.log(1 - LEAST_DROP), AWAY * spread)
