@@ -242,7 +242,7 @@ PEAKS: dict[str, dict[str, dict[str, float]]] = {
                     "link_peaks": {"pcie": 64 / 2}},
     "cpu": {}, "m4-metal": {},
 }
-JOBS = {"slurm/v100_nvlink.json": "v100-nvlink", "jobs/transformer_large_v100.yaml": "v100-nvlink",
+OF_HARDWARE = {"slurm/v100_nvlink.json": "v100-nvlink", "jobs/transformer_large_v100.yaml": "v100-nvlink",
         "jobs/resnet50_bert_gpt2_scaling.yaml": "a100-nvlink",
         "slurm/h100_nvlink.json": "h100-nvlink", "slurm/b200_nvlink.json": "b200-nvlink",
         "slurm/a10_cluster.json": "a10-cluster",
@@ -287,10 +287,10 @@ def test_the_head_states_what_is_planned(name: str, ranks: int) -> None:
             ) in preset.text
 
 
-@pytest.mark.parametrize("name", [*JOBS, *HARDWARE])
+@pytest.mark.parametrize("name", [*OF_HARDWARE, *HARDWARE])
 def test_what_is_for_gpus_requires_them(name: str) -> None:
     """A cluster's job that finds no GPU must not end as if all were well."""
-    content = read_config(ROOT / name) if name in JOBS else load_preset(name).content
+    content = read_config(ROOT / name) if name in OF_HARDWARE else load_preset(name).content
     device = content.get("hardware", {}).get("device_type", "cpu")
     assert content.get("required_backends") == (device if device != "cpu" else None)
 
@@ -337,7 +337,7 @@ def test_each_names_its_schema_and_fits_a_line(preset: Preset) -> None:
     assert preset.about.endswith(".")
 
 
-@pytest.mark.parametrize(("file", "name"), JOBS.items())
+@pytest.mark.parametrize(("file", "name"), OF_HARDWARE.items())
 def test_job_files_of_the_same_hardware_have_the_same_numbers(file: str, name: str) -> None:
     hardware = read_config(ROOT / file).get("hardware", {})
     known = load_preset(name).content["hardware"]
@@ -370,7 +370,7 @@ def test_every_job_file_is_compared() -> None:
         *(ROOT / "slurm").glob("*.json"), *(ROOT / "jobs").glob("*.yaml"))
         if "hardware" in read_config(path)}
     unlike = {"jobs/bluefield_ucc.yaml"}  # a network card, on machines of any kind
-    assert given - unlike <= set(JOBS)
+    assert given - unlike <= set(OF_HARDWARE)
 
 
 def test_the_package_has_the_files() -> None:

@@ -48,7 +48,7 @@ PRINTED = {
         "report/console.py", "report/report_file.py", "report/results_lines.py"), JOBS),
     **dict.fromkeys((
         "answers/recommend.py", "config/load.py", "config/section.py", "gen_config.py",
-        "kinds/training/derive/rates.py", "reduce/results_file.py",
+        "kinds/training/derive/deriver.py", "reduce/results_file.py",
         "report/plots/__init__.py"), HERE),
     **dict.fromkeys((
         "interop/anonymize.py", "api/saved.py", "commands/generate.py", "commands/jobs.py",
