@@ -242,7 +242,9 @@ PEAKS: dict[str, dict[str, dict[str, float]]] = {
                     "link_peaks": {"pcie": 64 / 2}},
     "cpu": {}, "m4-metal": {},
 }
-OF_HARDWARE = {"slurm/v100_nvlink.json": "v100-nvlink", "jobs/transformer_large_v100.yaml": "v100-nvlink",
+OF_HARDWARE = {
+        "slurm/v100_nvlink.json": "v100-nvlink",
+        "jobs/transformer_large_v100.yaml": "v100-nvlink",
         "jobs/resnet50_bert_gpt2_scaling.yaml": "a100-nvlink",
         "slurm/h100_nvlink.json": "h100-nvlink", "slurm/b200_nvlink.json": "b200-nvlink",
         "slurm/a10_cluster.json": "a10-cluster",
