@@ -216,10 +216,10 @@ def test_a_job_goes_on_in_the_folder_of_an_older_one(tmp_path: Path) -> None:
     assert line.endswith("run slurm/v100_nvlink.json --resume results/old")
 
 
-RANKS = {"cpu": (2, 4), "v100-nvlink": (8,), "a100-nvlink": (8,), "h100-nvlink": (8,),
+SIZES = {"cpu": (2, 4), "v100-nvlink": (8,), "a100-nvlink": (8,), "h100-nvlink": (8,),
          "h200-nvlink": (8,), "b200-nvlink": (8,), "a10-cluster": (4,), "m4-metal": (1,)}
 """Numbers of ranks that each machine is used with: of GPUs all of a node, or one a node."""
-PLANNED = [(name, ranks) for name, several in RANKS.items() for ranks in several]
+PLANNED = [(name, ranks) for name, several in SIZES.items() for ranks in several]
 LEFT_OUT = {("m4-metal", "collective"): "Collectives are left out, since"}
 """Kinds that a file has no block of, with its reason. A new kind needs a block in each file."""
 TERA = 1e12
@@ -264,7 +264,7 @@ def plan_of(preset: Preset, ranks: int) -> Plan:
 
 def test_each_name_has_a_file_and_each_file_a_name() -> None:
     files = (ROOT / "hpcbench/config/presets").glob("*.yaml")
-    assert {file.stem for file in files} == set(HARDWARE) == set(RANKS)
+    assert {file.stem for file in files} == set(HARDWARE) == set(SIZES)
 
 
 @pytest.mark.parametrize(("name", "ranks"), PLANNED)
@@ -306,7 +306,7 @@ def test_each_has_every_kind(preset: Preset) -> None:
 
 
 def test_primitives_have_their_bounds(preset: Preset) -> None:
-    cases = [case for ranks in RANKS[preset.name] for case in plan_of(preset, ranks).cases
+    cases = [case for ranks in SIZES[preset.name] for case in plan_of(preset, ranks).cases
              if case.kind == "primitive"]
     names = {case.label.split()[1] for case in cases}
     assert names >= ({"compute_only"} if preset.name == "m4-metal" else
