@@ -24,6 +24,7 @@ from launching import run_sweep
 
 ALLOWED = 0.03
 
+
 def main() -> None:
     """Run the job and print each interval's quartiles over those of the first."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -91,8 +91,13 @@ def _is_job(words: Sequence[str]) -> bool:
         return False
     if not words or words[0] in _JOBS or words[0] not in _commands():
         return True
-    offer = offered(CommandSpec).get(words[0])
+    offer = _offer(words)
     return offer is not None and offer.is_job
+
+
+def _offer(words: Sequence[str]) -> CommandSpec | None:
+    """Return what a part or package says of a command, None of ours."""
+    return offered(CommandSpec).get(words[0]) if words else None
 
 
 def _commands() -> Collection[str]:
@@ -121,7 +126,8 @@ def _meet_others(refusal: str, code: int, stderr: TextIO) -> None:
     from hpcbench.launch.session import meet_refused
 
     sys.stderr = stderr
-    meet_refused(os.environ, refusal.strip(), code, posts=sys.argv[1:2] == ["validate"])
+    offer = _offer(sys.argv[1:])
+    meet_refused(os.environ, refusal.strip(), code, posts=offer is not None and offer.posts)
 
 
 def _command() -> int:

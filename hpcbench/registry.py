@@ -219,7 +219,8 @@ class CommandSpec(Deferred):
 
     ``heading`` is the one of `hpcbench --help` below which it stands; without one it is no word of
     the command line, but what an option of another command needs. ``is_job``: it is started on all
-    ranks, which meet in MPI. ``is_first``: it stands there above ours."""
+    ranks, which meet in MPI; ``posts``: they wait for messages to rank 0, not for a collective.
+    ``is_first``: it stands there above ours."""
 
     group: ClassVar[str] = "hpcbench.commands"
     title: ClassVar[str] = "command {}"
@@ -227,6 +228,7 @@ class CommandSpec(Deferred):
     path: str
     heading: str = "Other tools"
     is_job: bool = False
+    posts: bool = False
     is_first: bool = False
 
 

@@ -81,12 +81,21 @@ def learning_doubts(side: Side) -> Iterator[str]:
                "nodes that slow pass; learn again when the node is quiet")
 
 
-def learned(side: Side, share: float, option: str = "--learn") -> dict[str, Any]:
+def learned(side: Side, share: float) -> dict[str, Any]:
     """Return the content of a file of limits of the times of all cases, as plain values.
 
     Raises UsageError if runs are not clean, or if there are too few launches."""
+    expected = {item.case.case_id: item.case.label for results in side.results
+                for item in results.cases if item.status == "ok"}
+    for results in side.results:
+        if why := _why_unclean(results, expected):
+            raise UsageError("--learn: these runs are not clean; first: "
+                             f"{results.run.run_id}: {why}")
+    return _of_clean_runs(side, share, "--learn")
+
+
+def _of_clean_runs(side: Side, share: float, option: str) -> dict[str, Any]:
     cases = cases_of(side)
-    _refuse_unclean(side, option)
     least = launches_needed(share)
     fewest = min((case for case in cases.values() if case.launch_s),
                  key=lambda case: len(case.launch_s), default=None)
@@ -113,16 +122,6 @@ def _limits(cases: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str,
                    "max": float(f"{slowest * (1 + MARGIN) * 1e6:.4g}"), "unit": "us",
                    "why": f"{case.case.label}: slowest of {n} launches{scope} + {MARGIN:.0%} "
                           f"({share:.0%} pass with {1 - share ** n:.1%} confidence)"}
-
-
-def _refuse_unclean(side: Side, option: str) -> None:
-    """Raise UsageError if a run would not hold the limits, or had injected faults."""
-    expected = {item.case.case_id: item.case.label for results in side.results
-                for item in results.cases if item.status == "ok"}
-    for results in side.results:
-        if why := _why_unclean(results, expected):
-            raise UsageError(f"{option}: these runs are not clean; first: {results.run.run_id}: "
-                             f"{why}")
 
 
 def _why_unclean(results: Results, expected: Mapping[str, str]) -> str:
@@ -155,14 +154,13 @@ def check_runs(
     counts = Counter((item.case.case_id, item.case.label) for one in side.results
                      for item in one.cases if item.status == "ok")
     usual = dict(case for case, count in counts.items() if 2 * count > len(side.results))
-    reasons = [_why_unclean(one, usual) for one in side.results]
-    clean = tuple(one for one, why in zip(side.results, reasons, strict=True) if not why)
-    first = next((f"{one.run.run_id}: {why}" for one, why in zip(
-        side.results, reasons, strict=True) if why), "")
-    left_out = f"left out: {len(reasons) - len(clean)} of {plural(len(reasons), 'run')} of the " \
-               f"baseline, which are not clean; first: {first}" if first else ""
+    judged = [(one, _why_unclean(one, usual)) for one in side.results]
+    clean = tuple(one for one, why in judged if not why)
+    unclean = [f"{one.run.run_id}: {why}" for one, why in judged if why]
+    left_out = (f"left out: {len(unclean)} of {plural(len(judged), 'run')} of the baseline, which "
+                f"are not clean; first: {unclean[0]}") if unclean else ""
     try:
-        content = learned(replace(side, results=clean), share, name)
+        content = _of_clean_runs(replace(side, results=clean), share, name)
     except UsageError as error:
         raise UsageError("; ".join(filter(None, (str(error), left_out)))) from None
     return held_by(results, checked_limits(content, name).limits, name), left_out

@@ -100,6 +100,7 @@ FILES, CASES, MEASUREMENT, JOB, RESUMING, PRINTED = (
     "Files", "Cases", "Measurement", "Job", "Resume", "Output")
 """Titles of the groups of options in a help."""
 
+
 def in_folder(output: Path | None) -> Path | None:
     """Return a path to write. Raises FileError if it is below a file, before any work is done."""
     above = next((path for path in (output.parents if output else ()) if path.exists()), None)

@@ -389,7 +389,6 @@ def too_many_cold_sets(size_bytes: int, together_bytes: int, where: str = "") ->
             f"{-(-together_bytes // MOST_COLD_SETS)} B")
 
 
-
 def rank_bytes(
     collective: str, in_place: bool | None, world_size: int, size_bytes: int, split: str = "even",
 ) -> int:

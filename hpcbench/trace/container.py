@@ -292,8 +292,6 @@ def check_content(file: h5py.File, path: Path, names: Collection[str] = ()) -> N
                                   f"bytes, of {most:,} at most: {limits.remedy()}")
 
 
-
-
 def _claimed_bytes(first: bytes) -> int:
     """Return how long HDF5 that begins so says that it is; 0 of other files and versions."""
     if not _SIGNATURE.startswith(first[:len(_SIGNATURE)]):

@@ -5,4 +5,4 @@ from __future__ import annotations
 from hpcbench.registry import CommandSpec
 
 COMMANDS = CommandSpec("validate", "hpcbench.validation.commands:validate", heading="Measure",
-                       is_job=True, is_first=True)
+                       is_job=True, posts=True, is_first=True)

@@ -290,6 +290,8 @@ STATED: dict[str, tuple[str, str, str, str, str, int]] = {
                               "HB160", "note", CANNOT_TELL, 24),
     "failure": ("# Out of", "n: Test NCCL failure x.cu:1 'remote'\n# Out of", "HB160", "run",
                 CRASHED, 23),
+    "torch": ("# Out of", "[rank0]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1\n"
+              "# Out of", "HB160", "run", CRASHED, 23),
     "own wrong case": ("values : 0 OK", "values : 3 FAILED\n# Test failure: wrong: all_reduce",
                        "HB126", "run", WRONG, 23),
     "least": ("121.163", "121.163 FAILED", "HB160", "note", CANNOT_TELL, 24),

@@ -260,6 +260,7 @@ def test_links_carry_what_the_library_makes_of_each_collective() -> None:
     assert [carried_bytes(make_primitive_case(work, backend=backend))
             for backend in ("gloo", "nccl")] == [1500, 1000]
 
+
 def test_the_bytes_of_several_collectives_are_summed_before_the_rate() -> None:
     work = make_primitive("comm_only", "tp_mlp", mnk=(64, 128, 32))
     rates = communication_rates(work, 1.0)

@@ -72,6 +72,8 @@ MOST_CONFIRMED = 4
 """Links, and nodes of a rung of the ladder, that are confirmed to be slow: the slowest ones."""
 CONFIRM_CHANCE = MOST_TESTED / MOST_CONFIRMED
 _WORST = (BAD, SUSPECT, NOT_TESTED, GOOD)
+
+
 @dataclass(frozen=True, slots=True)
 class HuntJudgement:
     """The verdict on each node, in the order of the job, and what could not be judged."""
@@ -106,8 +108,8 @@ def judge(
         alone_verdicts(job, rounds, alone, limits), pair_verdicts(job, rounds, pairs),
         ladder_verdicts(job, rounds, ladder), missed_verdicts(rounds, facts, limits)))
     names = [job.only] if job.only else [node.name for node in job.nodes]
-    untested = _untested(job, of_stage, limits, (
-        {one.node for one in found if one.verdict == BAD}, in_doubt(job, rounds, alone, ALONE)))
+    untested = _untested(job, of_stage, limits, {one.node for one in found if one.verdict == BAD},
+                         in_doubt(job, rounds, alone, ALONE))
     accused = grouped((one.node, one) for one in (*found, *untested))
     verdicts = tuple(min(accused.get(name, [NodeVerdict(name, GOOD)]),
                          key=lambda one: _WORST.index(one.verdict)) for name in names)
@@ -446,10 +448,9 @@ def _beside_node(
 
 def _untested(
     job: Job, of_stage: Mapping[str, Sequence[Fact]], limits: HuntLimits,
-    bad_and_doubtful: tuple[Collection[str], Collection[str]],
+    bad: Collection[str], doubtful: Collection[str],
 ) -> Iterator[NodeVerdict]:
     """Yield the nodes of which too little was measured, or compared, to be good."""
-    bad, doubtful = bad_and_doubtful
     chosen = (job.only, *job.partners) if job.only else [node.name for node in job.nodes]
     measured = {stage: _times_measured(some) for stage, some in of_stage.items()}
     n = len(chosen)

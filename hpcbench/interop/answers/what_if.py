@@ -54,6 +54,7 @@ ALL, LEAST_COVERED = 0.995, 0.5
 ASSUMED = ("Assumed: waiting and contention stay, and so do calls that were not measured. The job "
            "gains less where computation hides communication.")
 
+
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """The recorded communication in an alternative.

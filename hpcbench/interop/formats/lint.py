@@ -439,15 +439,14 @@ class Linting:
         self._tables, self._unchecked = Counter[str](), Counter[str]()
         self._rows = self._files = self._no_factor = self.count = 0
         self._listed: list[BrokenRule] = []
-        self._unproven: list[BrokenRule] = []
         self._left_out: list[dict[str, Any]] = []
 
     def read(self, path: Path) -> None:
         """Check a file, and print findings as they are found, but for JSON. Raises FileError."""
         before = self.count
         self._files += 1
-        left_out = Unread()
-        for broken in self._broken(path, left_out):
+        left_out, unproven = Unread(), list[BrokenRule]()
+        for broken in self._broken(path, left_out, unproven):
             self.count += 1
             if self.count - before <= MOST_SHOWN:
                 self._list(broken)
@@ -457,22 +456,23 @@ class Linting:
                            for what, count, line in left_out.entries())
         for text in left_out.lines(str(path)):
             say(f"hpcbench: {text}", sys.stderr)
-        for one in self._unproven:
+        for one in unproven:
             self._left_out.append({"path": one.path, "line": one.line, "what": one.message,
                                    "count": 1})
             say(f"hpcbench: {one.path}:{one.line}: {one.message}", sys.stderr)
-        self._unproven.clear()
 
-    def _broken(self, path: Path, left_out: Unread) -> Iterator[BrokenRule]:
-        """Yield what a file breaks, and count its tables."""
+    def _broken(
+        self, path: Path, left_out: Unread, unproven: list[BrokenRule],
+    ) -> Iterator[BrokenRule]:
+        """Yield what a file breaks, and count its tables; add averages that cannot be checked."""
         for table in tables_of(path, self._collective, left_out):
             self._tables[table.program] += 1
             self._rows += rows_of(table)
             self._unchecked += unchecked(table)
             self._no_factor += without_factor(table)
             yield from lint(table, self._link_gbs)
-            if isinstance(table, tables.CommTable) and (unproven := unproven_average(table)):
-                self._unproven.append(unproven)
+            if isinstance(table, tables.CommTable) and (broken := unproven_average(table)):
+                unproven.append(broken)
         yield from failures_of(str(path), left_out)
 
     def _list(self, broken: BrokenRule) -> None:

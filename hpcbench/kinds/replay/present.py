@@ -72,7 +72,6 @@ DEFINITION = (
 class ReplayPresenter(Presenter[Replay, Values]):
     """Presents recorded jobs."""
 
-
     def listing(self) -> Iterator[Line]:
         yield Line("recorded jobs (kind replay)", "title")
         yield Line("  the calls of a traffic.json in their recorded order: docs/replay.md")

@@ -91,9 +91,10 @@ def _of_text(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
 def _may_be_of_tables(block: bytes) -> tuple[int, list[tuple[int, bytes]]]:
     """Choose lines that may be of a table: quick, as most lines of a long log are NCCL's.
 
-    One of NCCL is only chosen where a row or a heading may have been torn by it."""
+    One with NCCL in it is only chosen where a row or a heading may have been torn by it, or where
+    it states a failure."""
     chosen = set()
-    for mark in (b"#", b"     ", b"ailure", b" NCCL WARN "):
+    for mark in (b"#", b"     ", b"ailure", b" timeout", b"BackendError", b" NCCL WARN "):
         at = block.find(mark)
         while at >= 0:
             start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
@@ -129,6 +130,7 @@ def _note_failure(file: ForeignFile, number: int, text: str) -> None:
 
 
 _OF_OTHERS = re.compile(
-    r"#|\d[ \t]+-?\d|COMMS-RES|nThread|Rank|Out of|Avg bus|ailure|Test timeout|DATA VALID"
+    r"#|\d[ \t]+-?\d|COMMS-RES|nThread|Rank|Out of|Avg bus|ailure| timeout|DATA VALID"
     r"|exited on|BAD TERM|MPI_ABORT|non-zero|Fatal error|srun: error|slurmstepd: error|FailedError"
     r"|BackendError|Traceback|Segmentation").search
+"""Words of tables and of `_FAILURES`; plain ones, as its own pattern takes five times as long."""

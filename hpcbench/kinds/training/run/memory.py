@@ -160,5 +160,6 @@ class LiveBytes(Storages):
                 most = max(most, now)
         return most
 
+
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
     return (value for value in tree_iter(values) if isinstance(value, torch.Tensor))

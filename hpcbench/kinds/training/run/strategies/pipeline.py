@@ -276,5 +276,6 @@ class Stages:
             values[name] = value.cpu()
         return values
 
+
 def hybrid(spec: Training, place: Place) -> base.Strategy:
     return (Pipeline if spec.pp > 1 else TensorParallel)(spec, place)
