@@ -48,12 +48,14 @@ def run_recorded(command: Sequence[str], recording: Recording) -> NoReturn:
     elif any(recording.folder.glob("rank*.json")):
         raise FileError(f"{recording.folder} has records of another job: give another folder with "
                         "-o, or remove them")
-    for number in _RESET:
-        signal.signal(number, signal.SIG_DFL)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in _RESET}
     try:
         os.execvpe(command[0], list(command), environ)
     except OSError as error:
         raise UsageError(f"{command[0]}: cannot be started: {error.strerror}") from error
+    finally:  # a process that goes on as it is would end at a pipe that nobody reads
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def recorded_environment(environ: Mapping[str, str], recording: Recording) -> dict[str, str]:
