@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import os
 import resource
 import socket
 import threading
@@ -111,7 +113,13 @@ def closed_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         opened.append(line)
 
     monkeypatch.setattr(Wire, "__init__", opening)
+    before = set(threading.enumerate())
     yield
+    for line in opened:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)  # a played rank that waits for a message ends
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)  # else it closes its line while that is closed here
     for line in opened:
         line.close()
 
