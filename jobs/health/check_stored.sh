@@ -1,7 +1,7 @@
 #!/bin/sh
 # bash jobs/health/check_stored.sh STYLE
 #
-# Checks the stored results of this node by its limits, within 40 s, and measures nothing: exit codes
+# Checks the stored results of this node by its limits, within 25 s, and measures nothing: exit codes
 # are those of `hpcbench check --exit-style STYLE` (slurm, nagios, npd, gpud). What takes longer, or
 # is not there, is no evidence against the node.
 #
@@ -10,7 +10,7 @@
 style=${1:?usage: check_stored.sh slurm, nagios, npd or gpud}
 dir=${HPCBENCH_HEALTH:-/var/lib/hpcbench}
 case $style in npd) unknown=2 ;; nagios) unknown=3 ;; *) unknown=0 ;; esac
-said=$(timeout -k 5 40 "${HPCBENCH:-hpcbench}" check "$dir/results.h5" --limits "$dir/limits.yaml" \
+said=$(timeout -k 5 20 "${HPCBENCH:-hpcbench}" check "$dir/results.h5" --limits "$dir/limits.yaml" \
     --exit-style "$style" 2>&1)
 code=$?
 case $code in

@@ -260,6 +260,10 @@ def test_files_for_others_keep_their_rules() -> None:
     paths = {rule["path"], step["run_bash_script"]["script"].split()[0],
              (HEALTH / "nhc.conf").read_text().splitlines()[-1].split()[-2]}
     assert {Path(path).name for path in paths} == {"check_stored.sh"} and len(paths) == 1
+    seconds = [*map(int, re.findall(r"timeout -k (\d+) (\d+) ", (
+        HEALTH / "check_stored.sh").read_text())[0])]
+    of_nhc = int(re.findall(r"status -t (\d+) ", (HEALTH / "nhc.conf").read_text())[0])
+    assert sum(seconds) < of_nhc < 30, "NHC refuses a check that may take longer than all of NHC"
     [line] = [one for one in (HEALTH / "prometheus.cron").read_text().splitlines()
               if not one.startswith("#")]
     assert len(line.split()[:5]) == 5 and line.split()[5] == "root"

@@ -22,7 +22,7 @@ from hpcbench.config.section import Fault
 from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.fleet.hunt import crew as crews
 from hpcbench.fleet.hunt import rendezvous
-from hpcbench.fleet.hunt.agent import RankTask
+from hpcbench.fleet.hunt.agent import Agent, RankTask
 from hpcbench.fleet.hunt.allocation import expanded, nodes_of, step_nodes
 from hpcbench.fleet.hunt.crew import Crew, Finished
 from hpcbench.fleet.hunt.execution import Execution, Settings
@@ -50,6 +50,7 @@ from hpcbench.fleet.hunt.rendezvous import (
     meeting_file,
     own_place,
 )
+from hpcbench.launch.launcher import StopRequests
 from hpcbench.launch.verdict import EVIDENCE, Evidence, RankOutcome
 
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_JOB_ID": "7", "SLURM_STEP_NUM_TASKS": "4",
@@ -355,6 +356,18 @@ def test_the_first_members_store_is_passed_on_to_the_others_of_its_trial() -> No
             assert not crew.run([{0: _task(0, 2), 1: _task(1, 2)}])[0].lost
     assert [one["store"] for one in heard] == [["10.0.0.1", 5]] * 2
     assert heard[0]["number"] != heard[1]["number"]
+
+
+def test_a_rank_hears_how_the_hunt_ends_though_the_host_has_left() -> None:
+    ours, theirs = _pair()
+    host = Wire(theirs)
+    host.send({"do": "leave", "code": 2})
+    host.close()
+    pool: Any = None
+    with contextlib.closing(Wire(ours)) as line:
+        assert Agent(line, _place(1), pool, StopRequests(None)).serve() == 2
+        with pytest.raises(RankLostError):
+            Agent(line, _place(1), pool, StopRequests(None)).serve()
 
 
 # ---- facts of rounds

@@ -11,6 +11,7 @@ import pytest
 
 from golden import unpacked
 from hpcbench.errors import ExitCode, FileError, UsageError
+from hpcbench.fleet.soak import job
 from hpcbench.fleet.soak.job import SoakRequest, begin, is_due
 from hpcbench.fleet.soak.judge import exit_code, judged
 from hpcbench.fleet.soak.lines import closing_lines, minute_line, status_of
@@ -154,6 +155,35 @@ def test_it_begins_goes_on_and_takes_in_what_a_kill_left(
     soak = read_soak(folder)
     assert soak.cycles == 1 and soak.planned_s == 60.0 and not (folder / "cycle").exists()
     assert sum(value.n for value in soak.cases[0].pass_s) > 0
+    left.mkdir()
+    unpacked("collective", left).rename(left / "000001")
+    begin(request(resume=folder), 2)
+    assert read_soak(folder).cycles == 1, "killed after it was folded, before it was deleted"
+
+
+def test_a_full_disk_loses_no_cycle_and_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "soak"
+
+    def full(*_: object, **__: object) -> None:
+        raise FileError("cannot be written: No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "write_soak", full)
+        with pytest.raises(FileError):
+            begin(request(resume=folder), 2)
+    assert [path.name for path in folder.iterdir()] == ["sweep.json"]
+    assert read_soak(begin(request(resume=folder), 2)).cycles == 0
+    left = folder / "cycle"
+    left.mkdir()
+    unpacked("collective", left).rename(left / "000001")
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "reduce_folder", full)
+        with pytest.raises(FileError):
+            begin(request(resume=folder), 2)
+    assert read_soak(begin(request(resume=folder), 2)).cycles == 1
 
 
 def test_what_cannot_go_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

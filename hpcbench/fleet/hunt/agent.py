@@ -106,12 +106,17 @@ class _Host(Communicator):
         return self._waiting.pop(0) if self._waiting else None
 
     def _look(self, timeout_s: float) -> None:
-        while (message := self.line.receive(timeout_s)) is not None:
-            timeout_s = 0.0
-            if message.get("do") == "end":
-                self._ended.add(int(message["number"]))
-            else:
-                self._waiting.append(message)
+        """Take in what has come; what the host said before it left is heard first."""
+        try:
+            while (message := self.line.receive(timeout_s)) is not None:
+                timeout_s = 0.0
+                if message.get("do") == "end":
+                    self._ended.add(int(message["number"]))
+                else:
+                    self._waiting.append(message)
+        except RankLostError:
+            if not self._waiting:
+                raise
 
 
 class Agent:

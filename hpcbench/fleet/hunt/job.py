@@ -144,18 +144,21 @@ def _lead(
     place = host.place
     agent = threading.Thread(
         target=_serve_beside, args=(request, place, pool, stop), name="agent", daemon=True)
-    code = ExitCode.INCOMPLETE
+    code = int(ExitCode.INCOMPLETE)
     with host.beating(), Crew(place.size, check) as crew:
         agent.start()
         try:
             crew.sign_in(host, request.sign_in_s)
-            code = _hunt(crew, place, request, keep)
+            code = int(_hunt(crew, place, request, keep))
         except _Stopped as stopped:
             say(f"hpcbench: {stopped}", sys.stderr)
+        except HpcbenchError as error:
+            code = error.exit_code
+            raise
         finally:
-            crew.leave(int(code))
+            crew.leave(code)
             agent.join(_READY_S)
-    return int(code)
+    return code
 
 
 def _serve_beside(

@@ -54,6 +54,9 @@ class _Keeper:
             return ExitCode.INCOMPLETE
         is_over = state is HuntState.COMPLETE
         found = judge(hunt.job, hunt.rounds, hunt.facts, self._limits)
+        if is_over:  # said first: a full disk hides no verdict
+            for line in reason_lines(found):
+                say(line)
         self._write(hunt, found, is_over=is_over)
         now_s = time.monotonic()
         self._next_s = now_s + (now_s - began_s) / _SHARE
@@ -87,8 +90,6 @@ class _Keeper:
             path.write_text(printable(text), encoding="utf-8")
 
     def _print(self, found: HuntJudgement) -> None:
-        for line in reason_lines(found):
-            say(line)
         for note in found.notes:
             self._verbosity.announce(f"note: {note}")
         self._verbosity.announce(

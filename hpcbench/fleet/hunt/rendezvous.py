@@ -196,6 +196,9 @@ class MeetingHost:
         except OSError as error:
             raise FileError(f"{self._file.parent}: cannot be written: {error.strerror}; choose a "
                             "folder that all nodes see with -o DIR") from error
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
 
     def close_door(self) -> None:
         """Tell ranks that come later that they are too late."""

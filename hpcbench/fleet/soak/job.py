@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 from hpcbench.config.load import load_config, source_lines
 from hpcbench.config.schema import stored_config
 from hpcbench.config.section import fault_texts
-from hpcbench.errors import ExitCode, FileError, HpcbenchError, UsageError, job_command_line
+from hpcbench.errors import (
+    ExitCode,
+    FileError,
+    HpcbenchError,
+    TraceError,
+    UsageError,
+    job_command_line,
+)
 from hpcbench.fleet.soak.cycle import facts_of
 from hpcbench.fleet.soak.judge import exit_code, judged
 from hpcbench.fleet.soak.lines import closing_lines, minute_line, status_of
@@ -49,7 +56,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.resume import Overrides, RunRequest, start_limit_s
 from hpcbench.run import as_job, run
-from hpcbench.texts import Verbosity, from_json, path_of, say, say_all, to_json
+from hpcbench.texts import Verbosity, from_json, path_of, say, say_all
 from hpcbench.units import plural
 
 STATUS_FILE = "status.json"
@@ -104,7 +111,9 @@ def soak(session: Session, request: SoakRequest, stop: StopRequests) -> ExitCode
     except AgreedError as error:
         if comm.rank == 0:
             ledger.note_error(str(error))
-        raise
+        again = job_command_line(comm.size, "soak", "--resume", ledger.folder)
+        raise AgreedError(f"{str(error).splitlines()[0]}\n  Fix this, then go on: {again}",
+                          error.exit_code) from error
     return ExitCode(on_root(comm, lambda: ledger.close(asked), IDLE_PAUSE_S))
 
 
@@ -161,7 +170,8 @@ def begin(request: SoakRequest, world_size: int) -> Path:
     if folder is not None and (folder / RECORD_FILE).exists():
         _go_on(folder, request, world_size)
         return folder
-    if folder is not None and folder.is_dir() and any(folder.iterdir()):
+    if folder is not None and folder.is_dir() and any(
+            path.name != SWEEP_FILE for path in folder.iterdir()):
         raise UsageError(f"{folder}: has no {RECORD_FILE}, so it is no folder of `hpcbench soak`; "
                          "give one, or a new folder")
     if request.planned_s is None:
@@ -174,10 +184,10 @@ def begin(request: SoakRequest, world_size: int) -> Path:
         f"soak-{plan.name}-{run_id}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / SWEEP_FILE).write_text(to_json(plan.config, indent=1) + "\n")
     except OSError as error:
         raise FileError(f"{folder}: cannot be made: {error.strerror}; choose another folder with "
                         "-o DIR (output.folder)") from error
+    write_json(folder / SWEEP_FILE, plan.config, indent=1)
     write_soak(folder, Soak(plan.name, run_id, world_size, time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                             request.planned_s, request.planned_cycles))
     request.verbosity.announce(f"{plural(len(plan.cases), 'case')} x "
@@ -195,8 +205,8 @@ def _go_on(folder: Path, request: SoakRequest, world_size: int) -> None:
                          f"this job has {world_size}: start as many, or begin a new soak")
     after = replace(before, planned_s=request.planned_s or before.planned_s,
                     planned_cycles=request.planned_cycles or before.planned_cycles)
-    for left in _left_behind(folder):
-        with contextlib.suppress(HpcbenchError):  # killed before anything was recorded
+    for left in _left_behind(folder, before.cycles):
+        with contextlib.suppress(TraceError):  # killed before anything was recorded
             reduce_folder(left, allow_mixed=True)
             after = folded(after, replace(
                 facts_of(left, after.cycles + 1), whole=False), 0.0)
@@ -205,10 +215,10 @@ def _go_on(folder: Path, request: SoakRequest, world_size: int) -> None:
     request.verbosity.announce(f"goes on after cycle {after.cycles} in {folder}")
 
 
-def _left_behind(folder: Path) -> list[Path]:
+def _left_behind(folder: Path, folded_cycles: int) -> list[Path]:
     """Return the folders of cycles that a killed job did not fold."""
     return sorted(path for path in (folder / "cycle").glob("[0-9]*")
-                  if (path / "plan.json").is_file())
+                  if int(path.name) > folded_cycles and (path / "plan.json").is_file())
 
 
 class Ledger:
