@@ -105,6 +105,9 @@ LIBRARY = "library"
 """The key of a record's detail that holds `LibraryChoices.to_json`, where any library reported."""
 HAS_NO_CHECK = "has_no_check"
 """The key of a record's detail that is there if the operation has nothing that could be checked."""
+CHECKSUM = "checksum"
+"""The key of a record's detail with a text: equal while the bits are of a result that is compared
+within a tolerance, of the same first call in each measurement."""
 UNKNOWN = "unknown"
 _AND = " + "
 

@@ -18,6 +18,7 @@ from hpcbench.fleet.soak.lines import closing_lines, minute_line, status_of
 from hpcbench.fleet.soak.record import (
     MOST_WINDOWS,
     RECORD_FILE,
+    STABLE_CYCLES,
     CaseFacts,
     CycleFacts,
     CycleProblem,
@@ -202,3 +203,23 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         (folder / RECORD_FILE).write_text(text)
         with pytest.raises(FileError):
             begin(request(resume=folder), 2)
+
+
+def test_bits_that_change_within_a_tolerance_are_corruption_only_after_many_equal_cycles() -> None:
+    def soaked(checksums: list[str], versions: tuple[str, ...] = ()) -> Soak:
+        soak = NEW
+        for number, bits in enumerate(checksums):
+            facts = cycle(1e-3, versions=versions[:1 + number // STABLE_CYCLES])
+            soak = folded(soak, replace(facts, cases=(replace(
+                facts.cases[0], checksum=bits),)), CYCLE_S)
+        return soak
+
+    early = soaked(["0:a", "0:a", "", "0:b", "0:a"])
+    assert (early.cases[0].same, early.cases[0].other) == (2, 4) and not judged(early).is_corrupt
+    assert sum("not repeated" in line for line in closing_lines(early, judged(early))) == 1
+    stable = ["0:a"] * STABLE_CYCLES
+    assert not judged(soaked(stable)).is_bad
+    late = soaked([*stable, "0:b"])
+    assert judged(late).is_corrupt and late.cases[0].other == STABLE_CYCLES + 1
+    assert sum("changed: a" in line for line in closing_lines(late, judged(late))) == 1
+    assert not judged(soaked([*stable, "0:b"], ("torch 1", "torch 2"))).is_corrupt

@@ -12,6 +12,7 @@ from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.statistics.order import median
+from hpcbench.trace.schema import CHECKSUM
 
 READINGS: Mapping[str, str] = {
     "clock_low_mhz": "lowest clock of GPUs, else of cores, MHz",
@@ -47,7 +48,9 @@ def _case(item: CaseResult) -> CaseFacts:
     return CaseFacts(
         item.case.case_id, item.case.label,
         item.timing.pass_medians_s if item.timing and item.statistics else (),
-        item.statistics.max_s if item.statistics else None)
+        item.statistics.max_s if item.statistics else None,
+        " ".join(f"{rank}:{left[CHECKSUM]}" for rank, left in sorted(item.detail.items())
+                 if item.status == "ok" and left.get(CHECKSUM)))
 
 
 def _checked(item: CaseResult) -> int:

@@ -108,11 +108,14 @@ def soak(session: Session, request: SoakRequest, stop: StopRequests) -> ExitCode
                         ledger.folder / SWEEP_FILE, (*_EACH_CYCLE, ("fault", cycle["faults"])),
                         folder, verbosity=Verbosity.QUIET), stop, early)
                 on_root(comm, partial(ledger.fold, folder, began_s), IDLE_PAUSE_S)
-    except AgreedError as error:
+    except HpcbenchError as error:
         if comm.rank == 0:
             ledger.note_error(str(error))
         again = job_command_line(comm.size, "soak", "--resume", ledger.folder)
-        raise AgreedError(f"{str(error).splitlines()[0]}\n  Fix this, then go on: {again}",
+        error.to_see = f"Fix this, then go on: {again}"
+        if not isinstance(error, AgreedError):
+            raise
+        raise AgreedError(f"{str(error).splitlines()[0]}\n  {error.to_see}",
                           error.exit_code) from error
     return ExitCode(on_root(comm, lambda: ledger.close(asked), IDLE_PAUSE_S))
 

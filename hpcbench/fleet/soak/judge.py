@@ -48,9 +48,9 @@ class SpeedChange:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """``is_corrupt``: a result was wrong. ``has_failed``: a case failed, or a limit was missed.
-    ``has_errors``: GPUs had memory errors or XIDs. ``undecided``: why the speed cannot be judged,
-    or not as well."""
+    """``is_corrupt``: a result was wrong, or changed within its tolerance after many cycles with
+    the same bits. ``has_failed``: a case failed, or a limit was missed. ``has_errors``: GPUs had
+    memory errors or XIDs. ``undecided``: why the speed cannot be judged, or not as well."""
 
     is_corrupt: bool
     has_failed: bool
@@ -74,7 +74,7 @@ def judged(soak: Soak) -> Judgement:
         + (f", or a slope, which takes {FEWEST_RUNS}" if n < FEWEST_RUNS else ""))
     errors = soak.readings.get("ecc_errors", ())
     return Judgement(
-        bool(soak.wrong), bool(soak.problems),
+        bool(soak.wrong) or any(one.has_changed for one in soak.cases), bool(soak.problems),
         bool(soak.xids) or any(point.n and point.greatest > 0 for point in errors),
         tuple(_changes(soak)), undecided)
 

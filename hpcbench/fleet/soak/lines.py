@@ -58,6 +58,10 @@ def closing_lines(soak: Soak, judgement: Judgement) -> Iterator[str]:
     yield as_field(f"{', '.join(found) or sound}: {soak.name}, {plural(soak.cycles, 'cycle')} in "
                    f"{rough_time(soak.spent_s)}, {soak.checked:,} results checked")
     yield from (f"  wrong: {as_field(wrong_text(one))}" for one in soak.wrong[:_MOST_LINES])
+    yield from (f"  {'changed' if one.has_changed else 'not repeated'}: {as_field(one.label)} "
+                f"differs in cycle {one.other} from the first cycle within its tolerance, after "
+                f"{plural(one.same, 'cycle')} with the same bits"
+                for one in soak.cases if one.other)
     yield from (f"  {one.status}: {as_field(f'cycle {one.cycle}, {one.label}: {one.reason}')}"
                 for one in soak.problems[:_MOST_LINES])
     yield from (f"  speed: {as_field(_change_text(one))}" for one in judgement.changes)

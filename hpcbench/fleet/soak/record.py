@@ -22,6 +22,9 @@ SCHEMA, SCHEMA_VERSION = "hpcbench.soak", 1
 RECORD_FILE = "soak.json"
 MOST_WINDOWS = 256
 MOST_KEPT = 20
+STABLE_CYCLES = 100
+"""A result within its tolerance whose bits were the same in so many cycles hardly changes by the
+order of sums: atomic additions of a GPU would have shown before."""
 
 
 class WindowValues(NamedTuple):
@@ -102,13 +105,14 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CaseFacts:
-    """A case in one cycle: times of its passes, None where a pass was not run, and its longest
-    sample."""
+    """A case in one cycle: times of its passes, None where a pass was not run, its longest sample,
+    and the checksums of its ranks, "" of results that are compared exactly."""
 
     case_id: str
     label: str
     pass_s: tuple[float | None, ...] = ()
     longest_s: float | None = None
+    checksum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +137,28 @@ class CycleFacts:
 
 @dataclass(frozen=True, slots=True)
 class SoakCase:
-    """A case of all cycles: the times of its passes by window, in seconds."""
+    """A case of all cycles: the times of its passes by window, in seconds. ``checksum`` is that of
+    its first cycle, ``same`` counts those with it before the first ``other`` cycle, 0 if none."""
 
     case_id: str
     label: str
     pass_s: Series = ()
+    checksum: str = ""
+    same: int = 0
+    other: int = 0
+
+    @property
+    def has_changed(self) -> bool:
+        """Return whether bits that were the same in so many cycles as it takes have changed."""
+        return self.other > 0 and self.same >= STABLE_CYCLES
+
+    def after(self, cycle: int, checksum: str) -> SoakCase:
+        """Return the case with the checksum of one more cycle."""
+        if not checksum or self.other:
+            return self
+        if self.checksum in ("", checksum):
+            return replace(self, checksum=checksum, same=self.same + 1)
+        return replace(self, other=cycle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +244,11 @@ def _with_passes(soak: Soak, facts: CycleFacts, lasted_s: float) -> Soak:
     cases = {one.case_id: one for one in facts.cases}
     order = soak.cases or tuple(SoakCase(one.case_id, one.label) for one in facts.cases)
     n_passes = max((len(one.pass_s) for one in facts.cases), default=0)
-    soak = replace(soak, cases=order)
+    anew = bool([*_changes(0, soak.versions, facts.versions)])  # other software, other bits
+    soak = replace(soak, cases=tuple(
+        (replace(one, checksum="", same=0) if anew else one).after(
+            soak.cycles + 1, cases[one.case_id].checksum) if one.case_id in cases else one
+        for one in order))
     for at in range(n_passes):
         times = [_value(cases.get(one.case_id), at) for one in soak.cases]
         window = Window(soak.cycles + 1, 1, soak.spent_s + lasted_s * at / n_passes)

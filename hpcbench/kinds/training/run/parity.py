@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import resource
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 import psutil
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from hpcbench.backends.devices import free_bytes
 from hpcbench.kinds.training.plan import planner
@@ -25,6 +27,7 @@ from hpcbench.kinds.training.plan.step import is_dynamic, step_of, uneven_shares
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, bias_scale, weight_beside
 from hpcbench.kinds.training.run import reference as references
 from hpcbench.kinds.training.run.data import Loader
+from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.model import MOMENTUM
 from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strategy, phase_clock
 from hpcbench.measurement.process import KernelFiles, granted_cores
@@ -186,14 +189,16 @@ class Parity:
     """The result of the comparison on this rank.
 
     ``on``: the compared models. ``share``: the largest error over what is allowed, of ``worst``
-    (kind, parameter, error, allowed). ``loss``: that of the first step and its allowed error; None
-    if unknown."""
+    (kind, parameter, error, allowed). ``checksum``: of this rank's weights after the step, by whose
+    bits two comparisons differ where both are within what is allowed. ``loss``: that of the first
+    step and its allowed error; None if unknown."""
 
     on: str
     share: float
     wrong: Disparity | None
     loss: tuple[float, float] | None = None
     worst: tuple[str, str, float, float] | None = None
+    checksum: str = ""
 
     def loss_wrong(self, loss: float) -> Disparity | None:
         if self.loss is None:
@@ -238,7 +243,8 @@ def parity(spec: Training, place: Place, make: Make, file: TokenFile | None = No
                     f"parameters) in a step of {short.global_batch} x {short.seq_length} tokens",
                     file)
     worse = own if own.share > small.share else small
-    return replace(worse, on=f"{small.on}; {own.on}", wrong=small.wrong or own.wrong)
+    return replace(worse, on=f"{small.on}; {own.on}", wrong=small.wrong or own.wrong,
+                   checksum=small.checksum + own.checksum)
 
 
 def _compared(
@@ -257,7 +263,18 @@ def _compared(
             if where is None or most.share > worst:
                 worst, where = most.share, (what, most.name, most.error, most.allowed)
             wrong = wrong or _disparity(what, comparisons)
-    return Parity(on, worst, wrong, loss, where)
+        bits = checksum(strategy.modules())
+    return Parity(on, worst, wrong, loss, where, f"{bits:08x}")
+
+
+def checksum(modules: Iterable[nn.Module]) -> int:
+    """Return a checksum of the bits of this rank's parameters."""
+    crc = 0
+    for module in modules:
+        for parameter in module.parameters():
+            data = local(parameter.detach()).to("cpu").contiguous().view(-1).view(torch.uint8)
+            crc = zlib.crc32(data.numpy(), crc)
+    return crc
 
 
 def _comparisons(

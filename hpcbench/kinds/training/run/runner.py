@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import math
 import resource
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -45,7 +44,13 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import LiveBytes, Peak
 from hpcbench.kinds.training.run.models.build import WARMUP_CALLS, forget, graphs
-from hpcbench.kinds.training.run.parity import Disparity, Parity, parity, parity_training
+from hpcbench.kinds.training.run.parity import (
+    Disparity,
+    Parity,
+    checksum,
+    parity,
+    parity_training,
+)
 from hpcbench.kinds.training.run.reference import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.strategies.base import PHASES, Batch, Strategy, phase_clock
 from hpcbench.measurement.process import KernelFiles
@@ -53,7 +58,7 @@ from hpcbench.measurement.runner import Runner
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 from hpcbench.registry import load
-from hpcbench.trace.schema import ARRIVAL
+from hpcbench.trace.schema import ARRIVAL, CHECKSUM
 from hpcbench.units import round_bytes
 
 _PLAIN = (torch.Tensor, nn.Parameter)
@@ -274,6 +279,7 @@ class TrainingOperation:
         answer: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
             **self._strategy.held(), **self._peak.read()}}
         if self._parity:
+            answer[CHECKSUM] = self._parity.checksum
             answer["parity"] = {"on": self._parity.on, "share": self._parity.share}
             if self._parity.worst:
                 answer["parity"] |= dict(zip(
@@ -318,15 +324,6 @@ class TrainingOperation:
         self._strategy.close()
         if self._silent is not None:
             dist.destroy_process_group(self._silent.group)
-
-
-def checksum(modules: Iterable[nn.Module]) -> int:
-    crc = 0
-    for module in modules:
-        for parameter in module.parameters():
-            data = parameter.detach().to("cpu").contiguous().view(-1).view(torch.uint8)
-            crc = zlib.crc32(data.numpy(), crc)
-    return crc
 
 
 def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
