@@ -1,11 +1,12 @@
 """Does a hunt accuse good nodes, does it name bad ones, and what do 1,024 nodes cost it?
 
-    python benchmarks/hunt.py [--nodes 8 32 1024] [--runs 100] [--first 0]
+    python benchmarks/hunt.py [--nodes 8 32 1024] [--runs 100] [--first 0] [--planted]
 
 Nothing is started: a simulated machine answers for execution, and planning and judgement are the
 real ones. Clean machines have noise: independent, dependent from round to round (AR), of two modes,
 or with heavy tails, each of several sizes. Goals: at most 1 % of the runs of clean machines accuse
-anyone, 1,024 nodes are planned and judged in 10 s and 500 MiB.
+anyone, 1,024 nodes are planned and judged in 10 s and 500 MiB. With --planted runs have a
+slow node, or a slow link, of `PLANTED` of the rate: how often are these named, and no other?
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from hpcbench.fleet.hunt.facts import (
     MISSING,
     NO_ANSWER,
     PAIRS,
+    STAGES,
     SUSPECT,
     UNTESTED,
     WRONG,
@@ -45,6 +47,7 @@ from hpcbench.fleet.hunt.plan import ROUND_S, Hunt
 
 NOISES = ("iid", "AR .5", "AR .9", "two modes", "heavy tails")
 SIZES = (0.01, 0.03)
+PLANTED = 0.7
 MOST_ACCUSED, MOST_S, MOST_BYTES = 0.01, 10.0, 500 * 2**20
 USUAL: Mapping[str, float] = {
     "gemm": 1e12, "memory": 1e11, "storage": 1e9, "bandwidth": 2e10, "latency": 5e-6,
@@ -169,6 +172,19 @@ def false_alarms(nodes: int, kind: str, size: float, seeds: Iterable[int]) -> in
     return sum(bool(accused(hunted(Machine(nodes, kind, size, seed))[1])) for seed in seeds)
 
 
+def found(nodes: int, kind: str, size: float, seeds: Iterable[int]) -> tuple[int, int]:
+    """Return in how many of the runs with these seeds a slow node is bad, and no other one accused,
+    and in how many the ends of a slow link are suspect or bad, and no other node."""
+    slow, link = "node0001", ("node0000", "node0003")
+    n_nodes = n_links = 0
+    for seed in seeds:
+        _, judged = hunted(Machine(nodes, kind, size, seed, slow={slow: (STAGES, 0, PLANTED)}))
+        n_nodes += judged.names(BAD) == [slow] and not judged.names(SUSPECT)
+        _, judged = hunted(Machine(nodes, kind, size, seed, links={frozenset(link): PLANTED}))
+        n_links += sorted(accused(judged)) == [*link]
+    return n_nodes, n_links
+
+
 def main() -> None:
     """Print the figures; tell a missed goal by the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -177,10 +193,18 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed, to add to earlier runs")
     parser.add_argument("--largest", type=int, default=1024, help="nodes of the timed hunt")
     parser.add_argument("--ranks", type=int, default=8, help="ranks of a node of the timed hunt")
+    parser.add_argument("--planted", action="store_true", help="a slow node, or link, in each")
     asked = parser.parse_args()
     seeds, missed = range(asked.first, asked.first + asked.runs), False
     for nodes in asked.nodes:
         total = 0
+        for kind in NOISES if asked.planted else ():
+            both = [found(nodes, kind, size, seeds) for size in SIZES]
+            print(f"{nodes:5} nodes, {kind:<11}: " + ", ".join(
+                f"noise {size:.0%}: node in {n_nodes}, link in {n_links} of {asked.runs}"
+                for size, (n_nodes, n_links) in zip(SIZES, both, strict=True)), flush=True)
+        if asked.planted:
+            continue
         for kind in NOISES:
             counts = [false_alarms(nodes, kind, size, seeds) for size in SIZES]
             total += sum(counts)

@@ -127,7 +127,8 @@ def test_two_bad_nodes_of_eight_are_named() -> None:
 
 
 def test_a_node_that_hangs_is_left_out_of_later_rounds() -> None:
-    hunt, _ = hunted(8, faulty={NODE: (HANG, (PAIRS, LADDER), 0)})
+    hunt, _ = hunted(8, faulty={NODE: (HANG, (PAIRS, LADDER), 0)},
+                     links={frozenset(("node0003", "node0006")): 0.5})
     tried = [step.stage for step in hunt.rounds for group in step.groups
              if NODE in group.nodes and len(group.nodes) > 1]
     assert tried == [PAIRS] * 2

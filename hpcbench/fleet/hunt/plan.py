@@ -238,8 +238,9 @@ class Hunt:
             yield from self._do(PAIRS, CONFIRM, groups, budget_s)
 
     def _confirm_link(self, link: tuple[str, str], budget_s: float) -> Steps:
-        """Measure a link beside pairs of others, drawn anew in each round."""
-        others = [name for name in self._names if name not in link]
+        """Measure a link beside pairs of others, drawn anew in each round, but of none at fault."""
+        gone = self._often_at_fault()
+        others = [name for name in self._names if name not in link and name not in gone]
         pairs = len(others) // 2
         for _ in range(passes_needed(pairs + 1, CONFIRM_CHANCE, DISTURBED) if pairs else 0):
             self._random.shuffle(others)
