@@ -338,6 +338,8 @@ def test_a_hunt_is_on_disk_after_each_round_and_nobody_is_good_before_its_end(
     hunt = Hunt(JOB, _facts)
     keep = keeper(tmp_path, HuntLimits(), Verbosity.NORMAL)
     keep(hunt, HuntState.GOES_ON)
+    keep(hunt, HuntState.STOPPED)
+    assert "".join(capsys.readouterr()).count(str(tmp_path)) == 1
     for number, _ in enumerate(hunt.run()):
         keep(hunt, HuntState.STOPPED if number == 8 else HuntState.GOES_ON)
         if number == 8:
@@ -351,6 +353,10 @@ def test_a_hunt_is_on_disk_after_each_round_and_nobody_is_good_before_its_end(
     assert (folder / "bad_nodes.txt").read_text() == "n3\n"
     assert code == ExitCode.FINDINGS
     assert "HPCBENCH_HUNT BAD n3 " in capsys.readouterr().out
+    full = keeper(folder / "hunt.json", HuntLimits(), Verbosity.NORMAL)  # no folder to write to
+    with pytest.raises(FileError):
+        full(hunt, HuntState.COMPLETE)
+    assert "HPCBENCH_HUNT BAD n3 " in capsys.readouterr().out, "verdicts are said before"
     assert "n3" in (folder / "hunt.html").read_text()
     with pytest.raises(FileError, match="no node was good"):
         limits_of(None, None, folder / "hunt.json")

@@ -389,8 +389,8 @@ class _Crew:
     def ask(self, ranks: Any, _do: str, _limit_s: float) -> dict[int, Any]:
         cuda: dict[str, Any] = {"uuids": [], "visible": None, "names": [], "no_code": [],
                                 "reason": "no GPU"}
-        return {rank: {"cuda": cuda, "device_nodes": 0, "cores": [0, 1], "has_nccl": False,
-                       "lost": {}} for rank in ranks if rank in self.living}
+        return {rank: {"cuda": cuda, "device_nodes": 0, "cores": [0, 1], "has_nccl": False}
+                for rank in ranks if rank in self.living}
 
     def run(self, trials: list[dict[int, RankTask]]) -> list[Finished]:
         done = []

@@ -151,8 +151,7 @@ class Agent:
         cuda = {name: facts["cuda"][name] for name in (
             "uuids", "visible", "names", "no_code", "reason")}
         return {"cuda": cuda, "device_nodes": nvidia_gpus(), "cores": own_cores(),
-                "has_nccl": bool(facts["built"]["nccl"]), "lost": dict(facts["lost"]),
-                "rocm": "hip" in facts["versions"]}
+                "has_nccl": bool(facts["built"]["nccl"]), "rocm": "hip" in facts["versions"]}
 
     def _try(self, task: RankTask) -> None:
         """Carry a trial out, and report it."""
@@ -285,8 +284,5 @@ def _durations(worker: WorkerProcess) -> Sequence[int]:
 
 
 def _result(case_id: str, seen: Observation, durations_ns: Sequence[int] = ()) -> Message:
-    answer = seen.answer
-    stacks = seen.detail.get("stacks", "")
     return {"case": case_id, "evidence": EVIDENCE.write(seen.evidence),
-            "durations_ns": list(durations_ns) if isinstance(answer, CaseAnswer) else [],
-            "stacks": stacks[:4000], "output": str(seen.detail.get("output", ""))[-1000:]}
+            "durations_ns": list(durations_ns) if isinstance(seen.answer, CaseAnswer) else []}

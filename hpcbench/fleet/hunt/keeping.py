@@ -42,13 +42,12 @@ class _Keeper:
         self._stage = ""
 
     def __call__(self, hunt: Hunt, state: HuntState) -> ExitCode:
-        step = hunt.rounds[-1] if hunt.rounds else None
-        if step is None:
-            self._verbosity.announce(f"hunt of {plural(len(hunt.job.nodes), 'node')}; results in "
-                                     f"{self._folder}")
-        elif step.stage != self._stage:
-            self._stage = step.stage
-            self._verbosity.announce(f"stage {step.stage}")
+        stage = hunt.rounds[-1].stage if hunt.rounds else "start"
+        if stage != self._stage:
+            self._stage = stage
+            self._verbosity.announce(
+                f"stage {stage}" if hunt.rounds else
+                f"hunt of {plural(len(hunt.job.nodes), 'node')}; results in {self._folder}")
         began_s = time.monotonic()
         if state is HuntState.GOES_ON and began_s < self._next_s:
             return ExitCode.INCOMPLETE
