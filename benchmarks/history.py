@@ -6,7 +6,7 @@ Series have a value a run: a step of 3, 5 or 10 % within 1 or 3 % of noise (stan
 a place between a third and two thirds of 40 and 60 runs; the noise is independent, or neighbours
 correlate by 0.5. A step counts as found within one run of its place. Noise alone is of 14, 30 and
 60 runs: also of two modes, with heavy tails (Student's t of 2 degrees), and log-normal. Two modes
-that last for several runs are shown, and no goal.
+that last for several runs are shown, and no goal: named as states, they are no step.
 
 Goals: 90 % of the steps of 5 % are found in 1 % of noise, and at most 5 % of series of noise have
 one. The exit code is 1 if a goal is missed. With ``--runs`` as many stored runs of 60 cases are
@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from hpcbench.fleet.history.change_points import steps  # noqa: E402
+from hpcbench.fleet.history.change_points import steps, two_states  # noqa: E402
 from hpcbench.statistics.order import Values  # noqa: E402
 from nights import plan_of_nights, write_night  # noqa: E402
 
@@ -46,7 +46,9 @@ def correlated(random: Random, n: int, correlation: float) -> Values:
 
 NOISE: Mapping[str, Callable[[Random, int], Values]] = {
     "independent": lambda random, n: random.standard_normal(n),
+    "AR(.3)": lambda random, n: correlated(random, n, 0.3),
     "AR(.5)": lambda random, n: correlated(random, n, 0.5),
+    "AR(.6)": lambda random, n: correlated(random, n, 0.6),
     "two modes": lambda random, n: 0.3 * random.standard_normal(n) + 4 * (random.random(n) < 0.3),
     "t of 2": lambda random, n: np.clip(random.standard_t(2, n), -50, 50),
     "log-normal": lambda random, n: np.exp(1.5 * random.standard_normal(n)) / 2,
@@ -56,6 +58,12 @@ NOISE: Mapping[str, Callable[[Random, int], Values]] = {
 NO_GOAL = ("lasting modes",)
 
 
+def places(values: Values, seed: int) -> list[int]:
+    """Return where a series has steps, and is not in two states in turn."""
+    found = [one.index for one in steps(values, seed)]
+    return found if two_states(values, found) is None else []
+
+
 def found_share(random: Random, n: int, size: float, noise: float, correlation: float,
                 series: int) -> float:
     found = 0
@@ -63,7 +71,7 @@ def found_share(random: Random, n: int, size: float, noise: float, correlation: 
         at = int(random.integers(n // 3, 2 * n // 3 + 1))
         values = np.exp(noise * correlated(random, n, correlation))
         values[at:] *= 1 + size
-        found += any(abs(one.index - at) <= 1 for one in steps(values, seed))
+        found += any(abs(one - at) <= 1 for one in places(values, seed))
     return found / series
 
 
@@ -75,9 +83,9 @@ def judge_statistics(series: int) -> bool:
                       for size in (0.03, 0.05, 0.1)}
             print(f"{n} runs, noise {noise:.0%}, correlation {correlation}: found " + ", ".join(
                 f"{share:.0%} of steps of {size:.0%}" for size, share in shares.items()))
-            is_met &= shares[0.05] >= GOAL_FOUND or (n, noise) != (60, 0.01)
+            is_met &= shares[0.05] >= GOAL_FOUND or noise > 0.01
     for name, draw in NOISE.items():
-        shares = {n: sum(bool(steps(np.exp(0.01 * draw(random, n)), seed))
+        shares = {n: sum(bool(places(np.exp(0.01 * draw(random, n)), seed))
                          for seed in range(series)) / series for n in (14, 30, 60)}
         print(f"noise, {name}: a step in " + ", ".join(
             f"{share:.1%} of {n} runs" for n, share in shares.items()))

@@ -150,6 +150,22 @@ def test_a_library_that_a_run_did_not_load_is_unknown_and_no_difference() -> Non
         "versions.torch"], "runs 14 and 15 do not say which torch: as the ones before"
 
 
+def test_states_that_last_for_several_runs_are_no_steps() -> None:
+    is_upper = np.repeat([0, 1, 0, 1], [15, 2, 3, 15]).astype(bool)
+    values = np.exp(0.003 * noise(is_upper.size, 1)) * np.where(is_upper, 1.04, 1.0)
+    change, = history_of(in_memory([*values], ["cpu"] * is_upper.size), 0.01).changes
+    assert (change.sort, change.at, change.is_worse) == ("states", 0, False)
+    assert change.size.holds(0.04)
+
+
+def test_outliers_beside_a_step_are_no_states() -> None:
+    values = np.exp(0.003 * noise(40, 1))
+    values[20:] *= 1.1
+    values[[5, 12]] *= 1.2
+    change, = history_of(in_memory([*values], ["cpu"] * 40), 0.01).changes
+    assert (change.sort, change.at) == ("step", 20)
+
+
 def test_few_runs_tell_nothing() -> None:
     found = history_of(in_memory([1.0, 1.0, 2.0], ["one"] * 3), 0.01)
     assert (found.changes, found.too_short) == ((), 1)
@@ -281,10 +297,11 @@ def noise(n: int, seed: int, correlation: float = 0.0) -> Values:
     return values
 
 
-def test_a_step_of_five_percent_in_one_percent_of_noise() -> None:
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_a_step_of_five_percent_in_one_percent_of_noise(correlation: float) -> None:
     found = []
     for seed in range(20):
-        values = np.exp(0.01 * noise(40, seed))
+        values = np.exp(0.01 * noise(40, seed, correlation))
         values[25:] *= 1.05
         found += [one for one in steps(values) if abs(one.index - 25) <= 1]
     assert len(found) >= 19

@@ -4,21 +4,22 @@ Steps are found by energy statistics as by E-divisive (Matteson and James, JASA 
 segment is divided where the energy distance of its two parts is largest, if in at most `DIVIDED` of
 permutations it is as large anywhere. A permutation supposes that runs do not depend on one another;
 so a step has also to stand out of the noise that all steps leave, with a p-value of `LEVEL`: by
-Student's t of the two segments beside it, their runs correlated as far as residuals allow for.
+generalised least squares, with neighbouring runs correlated as far as residuals allow for. These
+also say where it is: at a step, a series that is correlated jumps by more than its neighbours do.
 `benchmarks/history.py` measures how often steps are found, and how often noise has one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.statistics.hypothesis_tests import correlated_passes
 from hpcbench.statistics.interval import lag1_correlation, unbiased_correlation
-from hpcbench.statistics.order import Interval, Values, t_quantile, t_tail
+from hpcbench.statistics.order import Interval, Values, median, t_quantile, t_tail
 
 DIVIDED, LEVEL = 0.05, 0.01
 """Largest p-values of the two tests: the first is for where, the second for whether."""
@@ -56,10 +57,10 @@ def steps(values: Values, seed: int = 0) -> list[LevelStep]:
     ends = sorted(_divided(logs, 0, np.random.default_rng(seed)))
     while ends:
         found = _judged(logs, ends)
-        worst = max(found, key=lambda one: one.chance)
-        if worst.chance <= LEVEL:
+        chances = [one.chance for one in found]
+        if max(chances) <= LEVEL:
             return found
-        ends.remove(worst.index)
+        del ends[int(np.argmax(chances))]
     return []
 
 
@@ -115,12 +116,45 @@ def _energies(
 
 
 def _judged(logs: Values, ends: Sequence[int]) -> list[LevelStep]:
-    """Return the steps at ``ends`` with sizes and p-values, by the noise that all of them leave."""
-    bounds = [0, *ends, logs.size]
-    parts = [logs[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-    correlation = likely_correlation(parts)
-    return [LevelStep(end, *_shift(before, after, correlation, logs.size))
-            for end, before, after in zip(ends, parts, parts[1:], strict=False)]
+    """Return the likeliest steps, one between the neighbours of each of ``ends``, with sizes and
+    p-values, by the noise that all of them leave."""
+    correlation = likely_correlation(np.split(logs, ends))
+    found: list[LevelStep] = []
+    for until in [*ends[1:], logs.size]:
+        start = found[-1].index if found else 0
+        step = _likeliest_step(logs[start:until], correlation)
+        found.append(replace(step, index=start + step.index,
+                             chance=min(1.0, step.chance * (logs.size - FEWEST + 1))))
+    return found
+
+
+def _likeliest_step(logs: Values, correlation: float) -> LevelStep:
+    """Return the step that leaves least of AR(1) values (n,), with the p-value of its place.
+
+    Of each run counts what does not follow from the one before: of a step 1 where it is, and then
+    ``stays`` of every run."""
+    n, stays = logs.size, 1 - correlation
+    first = math.sqrt(1 - correlation ** 2)
+    fresh = np.append(first * logs[0], logs[1:] - correlation * logs[:-1])
+    level = np.append(first, np.full(n - 1, stays))
+    length = float(level @ level)
+    fresh -= float(fresh @ level) / length * level
+    places = np.arange(SHORTEST, n - SHORTEST + 1)
+    later = n - 1 - places
+    squares = 1 + stays ** 2 * later - (stays + stays ** 2 * later) ** 2 / length
+    since = fresh[::-1].cumsum()[::-1]
+    shifts = (fresh[places] + stays * since[places + 1]) / squares
+    at = int((shifts ** 2 * squares).argmax())
+    rest = max(float(fresh @ fresh - shifts[at] ** 2 * squares[at]), 0.0)
+    error = math.sqrt(rest / (n - 3) / squares[at])
+    return LevelStep(int(places[at]), *_tested(float(shifts[at]), error, n - 3))
+
+
+def _tested(shift: float, error: float, degrees: float) -> tuple[Interval, float]:
+    """Return a relative change, of a shift of logarithms, and its p-value."""
+    half = t_quantile(0.025, degrees) * error
+    return Interval(*(math.expm1(end) for end in (shift, shift - half, shift + half))), (
+        2 * t_tail(abs(shift) / error, degrees) if error > 0 else 0.0)
 
 
 def likely_correlation(parts: Sequence[Values]) -> float:
@@ -150,9 +184,7 @@ def drift(values: Values, at: Values) -> tuple[Interval, float]:
     stretch = (1 + correlation) / (1 - correlation)
     degrees = max(values.size / stretch - 2, 1.0)
     error = math.sqrt(float((rest ** 2).sum()) / (values.size - 2) / spread * stretch)
-    half = t_quantile(0.025, degrees) * error
-    return Interval(*(math.expm1(end) for end in (slope, slope - half, slope + half))), (
-        2 * t_tail(abs(slope) / error, degrees) if error > 0 else 0.0)
+    return _tested(slope, error, degrees)
 
 
 def unexplained(values: Values, ends: Sequence[int], at: Values | None = None) -> float:
@@ -160,9 +192,7 @@ def unexplained(values: Values, ends: Sequence[int], at: Values | None = None) -
     along times ``at``: the smaller, the better they explain the values."""
     logs = np.log(values)
     if at is None:
-        bounds = [0, *ends, values.size]
-        rest = np.concatenate([logs[a:b] - logs[a:b].mean()
-                               for a, b in zip(bounds, bounds[1:], strict=False)])
+        rest = np.concatenate([part - part.mean() for part in np.split(logs, ends)])
         unknown = 2 * len(ends) + 1
     else:
         line = np.polynomial.Polynomial.fit(at, logs, 1)
@@ -171,29 +201,39 @@ def unexplained(values: Values, ends: Sequence[int], at: Values | None = None) -
     return values.size * math.log(squares) + unknown * math.log(values.size)
 
 
+def two_states(values: Values, ends: Sequence[int]) -> npt.NDArray[np.bool_] | None:
+    """Return which positive values are of the upper of two levels, if their going back and forth
+    between these explains them better than steps at ``ends`` do; else None.
+
+    By Schwarz's criterion of deviations with an exponential tail, in which a level counts once and
+    a place where it changes twice. No deviation counts more than the levels are apart: else an
+    outlier is a state."""
+    logs = np.log(values)
+    parts = np.split(logs, ends)
+    middles = [median(part) for part in parts]
+    gap = max(middles) - min(middles)
+    is_upper = logs > min(middles) + gap / 2
+    switches = int((is_upper[1:] != is_upper[:-1]).sum())
+    if not gap or switches <= len(ends):
+        return None
+    of_steps = np.concatenate([part - middle for part, middle in zip(parts, middles, strict=True)])
+    of_states = logs - np.where(is_upper, median(logs[is_upper]), median(logs[~is_upper]))
+    without, within = (float(np.minimum(abs(rest), gap).mean()) for rest in (of_steps, of_states))
+    more = 1 - len(ends) + 2 * (switches - len(ends))
+    is_better = 2 * logs.size * math.log(without / max(within, 1e-10)) > more * math.log(logs.size)
+    return is_upper if is_better else None
+
+
 def level_change(before: Values, after: Values) -> tuple[Interval, float]:
     """Return the relative change from positive values to later ones, two or more each, with its
     95 % interval and its p-value, allowing for correlated runs as `steps` does."""
     parts = np.log(before), np.log(after)
-    return _shift(*parts, likely_correlation(parts), FEWEST)
-
-
-def _shift(
-    before: Values, after: Values, correlation: float, n: int,
-) -> tuple[Interval, float]:
-    """Return the relative change from one segment to the next, and its p-value among ``n``."""
+    correlation = round(likely_correlation(parts), 2)
     variance, degrees = 0.0, 0.0
-    sizes = before.size, after.size
-    squares = sum(float(((part - part.mean()) ** 2).sum()) for part in (before, after))
-    own = squares / (sum(sizes) - 2)
-    for size in sizes:
-        known = correlated_passes(min(size, _LONGEST), round(correlation, 2))
+    own = sum(float(((part - part.mean()) ** 2).sum()) for part in parts) / (
+        before.size + after.size - 2)
+    for size in (before.size, after.size):
+        known = correlated_passes(min(size, _LONGEST), correlation)
         variance += own * known.inflation / size
         degrees += known.degrees * size / min(size, _LONGEST)
-    shift = float(after.mean() - before.mean())
-    error = math.sqrt(variance)
-    half = t_quantile(0.025, degrees) * error
-    chance = 2 * t_tail(abs(shift) / error, degrees) if error > 0 else 0.0
-    places = max((n - FEWEST + 1) * (1 - correlation) / (1 + correlation), 1.0)
-    return Interval(*(math.expm1(end) for end in (shift, shift - half, shift + half))), min(
-        1.0, chance * places)
+    return _tested(float(parts[1].mean() - parts[0].mean()), math.sqrt(variance), degrees)

@@ -20,6 +20,7 @@ from hpcbench.fleet.history.change_points import (
     drift,
     level_change,
     steps,
+    two_states,
     unexplained,
 )
 from hpcbench.fleet.history.runs import StoredRun, StoredRuns
@@ -29,7 +30,7 @@ from hpcbench.statistics.order import Interval, Values
 from hpcbench.statistics.steady import LEAST_CHANGE
 from hpcbench.units import grouped
 
-STEP, DRIFT = "step", "drift"
+STEP, DRIFT, STATES = "step", "drift", "states"
 SOFTWARE, HARDWARE, PLACEMENT = "software", "hardware", "placement"
 _OF_SOFTWARE = ("versions.", "variables.", "libraries.", "kernel.", "python.", "host.system",
                 "imported", "mpi", "gpu.driver", "clock")
@@ -82,9 +83,10 @@ class Series:
 class SeriesChange:
     """A change of a series, from its run ``at`` on.
 
-    ``sort``: a step or a drift among equal runs, or the sort of what differs between two
-    fingerprints. ``size`` is relative to before, with its 95 % interval; ``chance`` its p-value,
-    adjusted for all series. ``environment``: what differs from that run on."""
+    ``sort``: a step, a drift or two states among equal runs, or the sort of what differs between
+    two fingerprints. ``size`` is relative to before, or of the upper state to the lower one, with
+    its 95 % interval; ``chance`` its p-value, adjusted for all series. ``environment``: what
+    differs from that run on."""
 
     series: Series
     sort: str
@@ -95,12 +97,12 @@ class SeriesChange:
 
     @property
     def first(self) -> StoredRun:
-        """Return the first run after the change; of a drift the first of all."""
+        """Return the first run after the change; of a drift and of states the first of all."""
         return self.series.runs[self.at]
 
     @property
     def is_worse(self) -> bool:
-        return (self.size.value > 0) != self.series.more_is_better
+        return self.sort != STATES and (self.size.value > 0) != self.series.more_is_better
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +205,15 @@ def _changes(
     for number, places in by_print.items():
         own = values[[*places]]
         found = find(own)
+        alternating = _states(series, places[0], own, found)
+        if alternating:
+            found = []
         if before is not None and min(before[1].size, own.size) >= SHORTEST:
             first = own[:found[0].index] if found else own
             yield from _between(series, places[0], (before[1], first), (
                 prints[before[0] - 1], prints[number - 1]))
-        if drifting := _drift(series, places, own, found):
-            yield drifting
+        if instead := alternating or _drift(series, places, own, found):
+            yield instead
         else:
             yield from (SeriesChange(series, STEP, places[step.index], step.change, step.chance,
                                _changed_there(series, places, found, number))
@@ -225,6 +230,18 @@ def _between(
         differing = prints[1].differences(prints[0])
         sorts = dict.fromkeys(sort_of(one.key) for one in differing)
         yield SeriesChange(series, " and ".join(sorted(sorts)), at, size, chance, differing)
+
+
+def _states(
+    series: Series, at: int, values: Values, found: Sequence[LevelStep],
+) -> SeriesChange | None:
+    """Return that values go back and forth between two levels, if that explains them better than
+    the steps that were found."""
+    is_upper = two_states(values, [step.index for step in found])
+    if is_upper is None:
+        return None
+    size, _ = level_change(values[~is_upper], values[is_upper])
+    return SeriesChange(series, STATES, at, size, max(step.chance for step in found))
 
 
 def _drift(

@@ -10,6 +10,7 @@ from hpcbench.answers.compare_inputs import SideDifference, change_text
 from hpcbench.fleet.history.change_points import FEWEST
 from hpcbench.fleet.history.series import (
     DRIFT,
+    STATES,
     STEP,
     Fingerprint,
     RunHistory,
@@ -30,6 +31,7 @@ MOST_CHARTS = 40
 _ACROSS = 3
 """Small charts beside one another."""
 _DAY_S = 86_400.0
+_SORTS = {STEP: "step, same fingerprint", DRIFT: "slow drift", STATES: "two states, in turn"}
 _CHANGES = (
     Column("since", "since"), Column("run", "first run"), Column("case", "case"),
     Column("metric", "metric", optional=True),
@@ -83,11 +85,7 @@ def p_text(chance: float) -> str:
 
 def what(change: SeriesChange) -> str:
     """Return what a change is, in words that blame no node."""
-    if change.sort == DRIFT:
-        return "slow drift"
-    if change.sort != STEP:
-        return f"{change.sort} changed"
-    return "step, same fingerprint"
+    return _SORTS.get(change.sort, f"{change.sort} changed")
 
 
 def change_table(history: RunHistory) -> Table:
@@ -132,7 +130,8 @@ def _panel(series: Series, changes: Sequence[SeriesChange], origin_s: float, tit
     days = [(run.began_s - origin_s) / _DAY_S for run in series.runs]
     points = grouped((number, (at, ChartPoint(value))) for at, value, number in zip(
         days, series.values, series.fingerprints, strict=True))
-    ends = sorted({days[change.at] for change in changes if change.sort != DRIFT})
+    ends = sorted({days[change.at] for change in changes
+                   if change.sort not in (DRIFT, STATES)})
     bounds = [days[0], *ends, days[-1]]
     return Panel(_axis(series), tuple(
         Curve(f"fingerprint {number}", tuple(sorted(dict(found).items())), is_joined=False)
