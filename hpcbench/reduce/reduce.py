@@ -19,13 +19,14 @@ from hpcbench.reduce.fold import clock_findings
 from hpcbench.reduce.history import Attempts, majority
 from hpcbench.reduce.outcome import Outcome, OutcomeContext, judge
 from hpcbench.reduce.records import Observations, with_joint_findings, with_records
-from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
+from hpcbench.reduce.results import CUT, CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, TelemetryWriter, new_results
 from hpcbench.reduce.topology import Topology, topology_of
 from hpcbench.reduce.usage import UsageCollector, with_usage
 from hpcbench.trace.container import PLAN_FILE
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
+from hpcbench.units import grouped, plural
 
 READ_BYTES = 192 << 20
 """Bytes of records read at a time: with fewer, traces are opened more often."""
@@ -159,17 +160,31 @@ def _add_telemetry(
 
 def exit_code(results: Results) -> ExitCode:
     """Return the exit code; the first that applies. FINDINGS: a case is wrong, failed or timed out,
-    or was rejected, or lacks a trace that was. INCOMPLETE: a case or pass was not run, or lacks a
-    trace, or a trace is unsealed. FINDINGS: no case is ok. OK: everything else."""
+    or was rejected, or lacks a trace that was. INCOMPLETE: `gaps`. FINDINGS: no case is ok. OK:
+    everything else."""
     statuses = {item.status for item in results.cases if not item.trace_missing}
     excused = _INCOMPLETE_CODES | ({"HB112"} if any(
         item.trace_missing for item in results.cases) else set())
     rejected = any(item.scope != "note" and item.code not in excused for item in results.findings)
     if statuses & {"wrong", "failed", "timeout"} or rejected:
         return ExitCode.FINDINGS
-    if "not_run" in statuses or any(item.code in _INCOMPLETE_CODES for item in results.findings):
+    if any(gaps(results)):
         return ExitCode.INCOMPLETE
     return ExitCode.OK if "ok" in statuses else ExitCode.FINDINGS
+
+
+def gaps(results: Results) -> Iterator[str]:
+    """Yield what the results lack of a whole run: cases, traces, passes, or lines of a log."""
+    if not_run := sum(item.status == "not_run" and not item.trace_missing
+                      for item in results.cases):
+        yield f"{plural(not_run, 'case')} not run"
+    if n_cut := sum(item.timing is not None and CUT in item.timing.quality
+                    for item in results.cases):
+        yield f"{plural(n_cut, 'case')} of a log that is cut or torn"
+    for of_code in grouped((item.code, item.message) for item in results.findings
+                           if item.code in _INCOMPLETE_CODES).values():
+        more = f", and {len(of_code) - 1} more" if len(of_code) > 1 else ""
+        yield f"{of_code[0].split('; ')[0]}{more}"
 
 
 def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:

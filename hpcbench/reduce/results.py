@@ -34,11 +34,12 @@ QUALITIES = {
     "trend": "a trend within a pass moves the median beyond its interval",
     "change_point": "a level shift of 5 % or more within a pass moves the median",
     "unsteady": "no steady state within the first half of a pass",
+    "cut": "rows or final lines of its table are missing from the log",
     "imported": "times that another program printed: no interval",
 }
 """Word -> its meaning for a case's samples (docs/method.md)."""
 
-IMPORTED = "imported"
+IMPORTED, CUT = "imported", "cut"
 
 
 @dataclass(frozen=True, slots=True)

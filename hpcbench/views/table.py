@@ -458,7 +458,7 @@ FLAGS: Mapping[str, str] = MappingProxyType({
     "clock_unreliable": "clock", "missed_lateness": "delay", "late_starts": "late",
     "fragile": "fragile", "two_modes": "modes",
     "repeats": "repeats", "ramp": "ramp", "trend": "trend", "change_point": "change",
-    "unsteady": "unsteady", "imported": "imported"})
+    "unsteady": "unsteady", "cut": "cut", "imported": "imported"})
 """Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
 
 

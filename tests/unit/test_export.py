@@ -436,7 +436,11 @@ def test_json_holds_one_table_and_reports_wrong_results() -> None:
         export("mixed", "nccl-tests-json")
     data = json.loads(export("mixed", "nccl-tests-json", "broadcast")[0])
     assert data["out_of_bounds"] == {"count": 2, "okay": "false"}
-    assert [row["size"] for row in data["results"]] == [4096]
+    assert [(row["size"], row["out_of_place"], (row["in_place"] or {}).get("nwrong"))
+            for row in data["results"]] == [(64, None, 2), (4096, None, 0)]
+    assert data["results"][0]["in_place"]["time"] == "nan"
+    right = data["results"][1]["in_place"]["bus_bw"]
+    assert data["average_bus_bandwidth"]["bandwidth"] == right > 0
     assert len(data["errors"]) == 1
 
 

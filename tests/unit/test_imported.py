@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
 from pathlib import Path
 
@@ -22,9 +25,12 @@ from hpcbench.answers.check import (
 )
 from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_by, compare_sides
 from hpcbench.answers.verdict import RED, verdict_of
-from hpcbench.errors import FileError, HpcbenchError, UsageError
+from hpcbench.errors import ExitCode, FileError, HpcbenchError, UsageError
+from hpcbench.interop.formats.export.cases import ExportRequest
+from hpcbench.interop.formats.export.write import export_files
 from hpcbench.interop.formats.imported import import_files
 from hpcbench.interop.formats.imported_rows import UserFacts
+from hpcbench.interop.formats.lint import Linting
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
@@ -113,14 +119,14 @@ def test_what_is_cut_off_is_counted_and_named(tmp_path: Path) -> None:
     path.write_text(text[:text.index("56.90       0") + 5])
     whole = len(imported(tmp_path, NCCL).cases)
     (tmp_path / "imported.h5").unlink()
-    lines = import_files([path], tmp_path / "imported.h5", UserFacts())
+    lines = import_files([path], tmp_path / "imported.h5", UserFacts()).lines
     with open_results(tmp_path / "imported.h5") as file:
         assert 0 < len(file.results.cases) < whole
     assert lines[0].startswith("left out: 1 row: ") and lines[1].startswith(str(path))
 
 
 def test_a_second_row_of_a_case_is_left_out_and_named(tmp_path: Path) -> None:
-    lines = import_files([NCCL, NCCL], tmp_path / "a.h5", UserFacts())
+    lines = import_files([NCCL, NCCL], tmp_path / "a.h5", UserFacts()).lines
     assert lines[0].startswith("left out: 8 rows") and lines[1].startswith("8 rows")
 
 
@@ -264,7 +270,7 @@ def test_memory_and_library_of_osu_are_cases_of_their_own(tmp_path: Path) -> Non
 def test_a_row_that_contradicts_itself_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "torn.txt"
     path.write_text(NCCL.read_text().replace("     2097152", "         152", 1))
-    lines = import_files([path], tmp_path / "torn.h5", UserFacts())
+    lines = import_files([path], tmp_path / "torn.h5", UserFacts()).lines
     with open_results(tmp_path / "torn.h5") as file:
         assert {item.case.workload.size_bytes for item in file.results.cases} == {
             128, 16384, 268435456}
@@ -276,10 +282,10 @@ def test_an_average_that_contradicts_its_rows_is_counted_and_named(tmp_path: Pat
     for name, there in (("whole.txt", text), ("other.txt", re.sub(
             r"(Avg bus bandwidth\s*: )\S+", r"\g<1>1.5", text))):
         (tmp_path / name).write_text(there)
-    lines = import_files([tmp_path / "whole.txt"], tmp_path / "whole.h5", UserFacts())
+    lines = import_files([tmp_path / "whole.txt"], tmp_path / "whole.h5", UserFacts()).lines
     assert len(lines) == 1
     (said,) = (line for line in import_files(
-        [tmp_path / "other.txt"], tmp_path / "other.h5", UserFacts()) if "on average" in line)
+        [tmp_path / "other.txt"], tmp_path / "other.h5", UserFacts()).lines if "on average" in line)
     assert said.startswith(f"{tmp_path / 'other.txt'}:24: ") and " 1.5 GB/s" in said
 
 
@@ -310,7 +316,9 @@ def test_what_a_log_states_against_itself_reaches_the_results_and_check(
     text, path = NCCL.read_text(), tmp_path / "nccl.log"
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    lines = import_files([path], tmp_path / "nccl.h5", UserFacts())
+    lines, ended = import_files([path], tmp_path / "nccl.h5", UserFacts())
+    assert ended == {"warning": ExitCode.OK, "wrong row that is cut": ExitCode.INCOMPLETE}.get(
+        name, ExitCode.FINDINGS)
     assert [one for one in lines if one.startswith(f"{path}:{line}: ")]
     with open_results(tmp_path / "nccl.h5") as file:
         findings = file.results.findings
@@ -323,3 +331,93 @@ def test_what_a_log_states_against_itself_reaches_the_results_and_check(
     assert found.outcome == (MISSING if name == "wrong row that is cut" else outcome)
     doubts = compare_sides([str(baseline), str(tmp_path / "nccl.h5")], 0.03).doubts
     assert len(doubts) == (outcome in (WRONG, CRASHED))
+
+
+RIGHT = NCCL.read_text()
+ENDS: dict[str, tuple[str, ExitCode]] = {
+    "whole": (RIGHT, ExitCode.OK),
+    "without its end": (RIGHT[:RIGHT.index("# Out of bounds")], ExitCode.INCOMPLETE),
+    "within a row": (RIGHT[:RIGHT.index("56.90       0") + 5], ExitCode.INCOMPLETE),
+    "a torn row": (RIGHT.replace("56.90       0", "56.90", 1), ExitCode.INCOMPLETE),
+    "wrong out of place": (RIGHT.replace("426.13       0", "426.13       7").replace(
+        "values : 0 OK", "values : 7 FAILED"), ExitCode.FINDINGS),
+    "wrong in place": (RIGHT.replace("427.06       0", "427.06       7").replace(
+        "values : 0 OK", "values : 7 FAILED"), ExitCode.FINDINGS),
+    "wrong in both": (RIGHT.replace("426.13       0", "426.13       7").replace(
+        "427.06       0", "427.06       5").replace("values : 0 OK", "values : 12 FAILED"),
+        ExitCode.FINDINGS),
+    "wrong in no row": (RIGHT.replace("values : 0 OK", "values : 3 FAILED"), ExitCode.FINDINGS),
+    "died": (RIGHT[:RIGHT.index("# Out of bounds")]
+             + "n1: Test NCCL failure common.cu:303 'remote process exited'\n", ExitCode.FINDINGS),
+}
+
+
+@pytest.mark.parametrize("to", ["nccl-tests", "nccl-tests-json"])
+@pytest.mark.parametrize("name", ENDS)
+def test_a_log_that_is_not_whole_or_right_is_not_after_an_export(
+    name: str, to: str, tmp_path: Path,
+) -> None:
+    """An export of a log that was cut ended as one that was not, and a half that was wrong had the
+    numbers of the other one."""
+    text, code = ENDS[name]
+    (tmp_path / "log").write_text(text)
+    assert import_files([tmp_path / "log"], tmp_path / "a.h5", UserFacts()).code == code
+    exported, lines = export_files([tmp_path / "a.h5"], to, ExportRequest())
+    (tmp_path / "again").write_bytes(exported.content)
+    linting = Linting("", None, as_json=True)
+    linting.read(tmp_path / "again")
+    found = import_files([tmp_path / "again"], tmp_path / "b.h5", UserFacts())
+    assert (found.code, bool(linting.count)) == (code, code != ExitCode.OK)
+    assert any("incomplete" in line for line in lines) == (
+        code == ExitCode.INCOMPLETE or name == "died")
+    with open_results(tmp_path / "a.h5") as first, open_results(tmp_path / "b.h5") as second:
+        of_both = [{item.case.label: (item.status, item.n_wrong, item.timing and (
+            item.timing.quality)) for item in file.results.cases} for file in (first, second)]
+        assert of_both[0] == of_both[1]
+        assert verdict_of(first.results).state == verdict_of(second.results).state
+
+
+def test_a_half_that_is_wrong_is_no_number_of_the_other_one(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(ENDS["wrong out of place"][0])
+    results = imported(tmp_path, tmp_path / "log")
+    rates = [results.record_of(item)["busbw_bytes_per_s"] / 1e9 for item in results.cases
+             if item.status == "ok"]
+    of_json = json.loads(export_files(
+        [tmp_path / "imported.h5"], "nccl-tests-json", ExportRequest())[0].content)
+    mean = of_json["average_bus_bandwidth"]["bandwidth"]
+    assert (len(rates), mean) == (7, pytest.approx(sum(rates) / 7))
+    (row,) = [row for row in of_json["results"] if row["size"] == 268435456]
+    assert row["out_of_place"] == {
+        "time": "nan", "alg_bw": "nan", "bus_bw": "nan", "nwrong": 7}
+    assert row["in_place"]["nwrong"] == 0
+    text, lines = export_files([tmp_path / "imported.h5"], "nccl-tests", ExportRequest())
+    (line,) = [line.split() for line in text.content.decode().splitlines()
+               if line.split()[:1] == ["268435456"]]
+    assert line[5:] == [*["nan"] * 3, "7", "1100.00", "244.03", "427.06", "0"]
+    assert not [line for line in lines if "one place" in line]
+
+
+@pytest.mark.parametrize("name", ["whole", "without its end", "wrong in no row", "died"])
+def test_other_formats_say_that_a_log_is_not_whole(name: str, tmp_path: Path) -> None:
+    text, code = ENDS[name]
+    (tmp_path / "log").write_text(text)
+    imported(tmp_path, tmp_path / "log")
+
+    def of(to: str) -> str:
+        return export_files([tmp_path / "imported.h5"], to, ExportRequest())[0].content.decode()
+
+    said = re.findall(r"(?m)^hpcbench_exit_code\{.*\} (\d+)$", of("prometheus"))
+    said += re.findall(r"(?m)^hpcbench\.exit_code: (\d+) code$", of("fom"))
+    said += [json.loads(of("superbench"))["hpcbench/return_code:0"]]
+    said += [row["exit_code"] for row in csv.DictReader(io.StringIO(of("csv")))]
+    assert {int(one) for one in said} == {int(code)} and len(said) > 4
+
+
+def test_only_the_table_that_is_cut_has_no_end(tmp_path: Path) -> None:
+    second = RIGHT.replace("all_reduce", "broadcast")
+    text = RIGHT + second[:second.index("# Out of bounds")]
+    (tmp_path / "log").write_text(text)
+    imported(tmp_path, tmp_path / "log")
+    exported, _ = export_files([tmp_path / "imported.h5"], "nccl-tests", ExportRequest())
+    tables = re.split("# Collective test starting", exported.content.decode())[1:]
+    assert ["Avg bus bandwidth" in table for table in tables] == [True, False]

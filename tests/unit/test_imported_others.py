@@ -33,7 +33,7 @@ RANKS = 4
 def imported(folder: Path, *paths: Path, **given: object) -> tuple[Results, list[str]]:
     output = folder / "imported.h5"
     output.unlink(missing_ok=True)
-    lines = import_files(paths, output, UserFacts(**given))  # type: ignore[arg-type]
+    lines = import_files(paths, output, UserFacts(**given)).lines  # type: ignore[arg-type]
     with open_results(output) as file:
         return file.results, lines
 

@@ -104,11 +104,12 @@ def import_(
     from hpcbench.interop.formats.imported_rows import UserFacts
     from hpcbench.interop.formats.reading.names import known_collective
 
-    *notes, done = import_files(files, output, UserFacts(
+    (*notes, done), code = import_files(files, output, UserFacts(
         known_collective(collective), ranks, backend, dtype, primitive, started))
     for note in notes:
         say(f"hpcbench: {note}", sys.stderr)
     say(output if verbosity.is_quiet else done)
+    raise typer.Exit(code)
 
 
 def _import_traffic(

@@ -239,6 +239,8 @@ def exit_code(table: PerfTable) -> int:
     ended = {case.item.status for case in table.bad}
     if others := ended - {"wrong"}:
         return TIMEOUT if others == {"timeout"} else FAILED
+    if table.against:
+        return FAILED
     if not table.cases:
         return NOT_MEASURED
     return BAD_RESULTS if ended or table.is_fast_enough is False else 0

@@ -15,13 +15,14 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench import __version__
 from hpcbench.config.axes import OPS
-from hpcbench.errors import FileError, UsageError
+from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.interop.formats.implied_ranks import ImpliedRanks, most_likely
 from hpcbench.interop.formats.imported_rows import (
     DTYPES,
@@ -55,7 +56,6 @@ from hpcbench.interop.formats.tables import (
     PrintedForm,
     ProductRow,
     ProductTable,
-    row_key,
 )
 from hpcbench.kinds.collective.plan import Collective
 from hpcbench.kinds.primitive.plan.implementations import (
@@ -72,7 +72,15 @@ from hpcbench.plan.case import Plan, case_id
 from hpcbench.plan.points import Option
 from hpcbench.plan.support import BACKEND_TRAITS
 from hpcbench.reduce.records import with_records
-from hpcbench.reduce.results import OPERATION_FOLD, PRINTED_MEDIAN_FOLD, Finding, Results, RunInfo
+from hpcbench.reduce.reduce import exit_code, gaps
+from hpcbench.reduce.results import (
+    OPERATION_FOLD,
+    PRINTED_FOLD,
+    PRINTED_MEDIAN_FOLD,
+    Finding,
+    Results,
+    RunInfo,
+)
 from hpcbench.reduce.results_file import new_results
 from hpcbench.units import moment, plural
 
@@ -110,17 +118,19 @@ def take_collectives(
         gathered.findings.update((Finding(**one.model_dump()), None) for one in table.own.findings)
     gathered.nodes.update(dict.fromkeys(one.host for one in table.devices))
     torn, wrong_kept = contradicting(table, judged), set[int]()
+    is_cut = table.is_cut or bool(table.damaged or torn)
     for row in table.rows:
         if row.line in torn:
             gathered.left_out["it contradicts itself: hpcbench lint tells how"] += 1
             continue
         dtype = _dtype(table, row, given)
-        for half in _measured(table, row):
-            if half.time_us is None or half.time_us.value <= 0:
+        for half in row.halves:
+            time_us = half.time_us.value if half.time_us else 0.0
+            if time_us <= 0 and not half.wrong:
                 gathered.left_out["no time"] += 1
             elif table.program == INSPECTOR:
-                operations.take(table, replace(place, dtype=dtype), row, half.time_us.value)
-            elif _add_mean(replace(place, dtype=dtype), row, half, gathered) and (
+                operations.take(table, replace(place, dtype=dtype), row, time_us)
+            elif _add_mean(replace(place, dtype=dtype), row, half, gathered, is_cut=is_cut) and (
                     half.wrong or row.passed is False):
                 wrong_kept.add(row.line)
     _doubt(table, gathered, torn, wrong_kept)
@@ -148,13 +158,6 @@ def _printed_by(table: CommTable) -> str:
     return f"{table.program} {table.version}".rstrip()
 
 
-def _measured(table: CommTable, row: CommRow) -> Iterator[PrintedForm]:
-    """Yield the halves of a row that are no copies of the other one."""
-    kept = (False, True) if table.own is None else table.own.halves_of(row_key(
-        row.size_bytes, row.dtype, row.redop or "none", -1 if row.root is None else row.root))
-    yield from (half for half in row.halves if half.in_place is None or half.in_place in kept)
-
-
 def _note_damage(table: CommTable, gathered: Gathered) -> None:
     if table.damaged:
         reason = "cut, mixed with other output, or of another version"
@@ -172,7 +175,7 @@ def add_operations(operations: Operations, gathered: Gathered) -> None:
             gathered.left_out[work] += 1
         else:
             gathered.add(place, work, PrintedTimes(
-                series.slowest_s(), series.line, fold=OPERATION_FOLD))
+                series.slowest_s(), series.line, fold=OPERATION_FOLD, is_cut=series.is_cut))
     if operations.count:
         gathered.notes[operations.note()] = None
 
@@ -218,19 +221,21 @@ def _dtype(table: CommTable, row: CommRow, given: UserFacts) -> str:
     return dtype
 
 
-def _add_mean(place: RowPlace, row: CommRow, half: PrintedForm, gathered: Gathered) -> bool:
+def _add_mean(
+    place: RowPlace, row: CommRow, half: PrintedForm, gathered: Gathered, *, is_cut: bool,
+) -> bool:
     """Add a row, or count why it is left out; return whether it was added."""
-    assert half.time_us is not None
     work = _workload(place, row, half)
     if isinstance(work, str):
         gathered.left_out[work] += 1
         return False
     n_wrong = half.wrong if row.passed is None else int(not row.passed)
     own, calls = place.own, row.iterations or 1
-    measured = mean_of(half.time_us.value * 1e-6, row.line, own.batch if own else calls, n_wrong)
-    if own and not own.is_mean:
-        measured = replace(measured, fold=PRINTED_MEDIAN_FOLD)
-    return gathered.add(replace(place, form=_FORMS[half.in_place]), work, measured)
+    time_us = half.time_us.value if half.time_us else 0.0
+    fold = PRINTED_MEDIAN_FOLD if own and not own.is_mean else PRINTED_FOLD
+    return gathered.add(replace(place, form=_FORMS[half.in_place]), work, replace(
+        mean_of(time_us * 1e-6, row.line, own.batch if own else calls, n_wrong), fold=fold,
+        is_cut=is_cut))
 
 
 def _workload(place: RowPlace, row: CommRow, half: PrintedForm) -> Collective | str:
@@ -276,9 +281,10 @@ MOST_OPERATIONS = 10_000_000
 class Reports:
     """Reports of operations of one size: communicators by their index, numbers, times in us.
 
-    ``line`` is the line of the first report."""
+    ``line`` is the line of the first report, ``is_cut``: a file of them is cut."""
 
     line: int
+    is_cut: bool = False
     communicators: array[int] = field(default_factory=lambda: array("i"))
     numbers: array[int] = field(default_factory=lambda: array("q"))
     times_us: array[float] = field(default_factory=lambda: array("d"))
@@ -316,6 +322,7 @@ class Operations:
                             f"or {MOST_CASES:,} sizes of them: import fewer files at a time")
         series = self.series.setdefault(key, Reports(row.line))
         name = table.communicator or table.path
+        series.is_cut |= table.is_cut
         series.communicators.append(self._indices.setdefault(name, len(self._indices)))
         series.numbers.append(row.number or 0)
         series.times_us.append(time_us)
@@ -427,8 +434,16 @@ def _unfit(
 _ONLY_RATES = "nvbandwidth prints rates without sizes and times: check them with hpcbench lint"
 
 
-def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> list[str]:
-    """Write the rows of all files to a new results file; return lines on what was done.
+class Imported(NamedTuple):
+    """What was done, in lines, and the exit code of it: that of results, FINDINGS also where files
+    contradict themselves."""
+
+    lines: list[str]
+    code: ExitCode
+
+
+def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> Imported:
+    """Write the rows of all files to a new results file.
 
     Raises FileError for an existing output, or files without a row to import; UsageError
     for facts that the user has to give."""
@@ -457,9 +472,21 @@ def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> list[
     results = _results(gathered, [path.name for path in paths], started)
     with new_results(output) as writer:
         writer.finish(results)
-    return [*gathered.left_out_lines(), *unread, *gathered.notes, *gathered.doubt_lines(),
-            f"{plural(len(results.cases), 'row')} of {' and '.join(results.run.imported)} in "
-            f"{output}: times as printed, without intervals"]
+    code = exit_code(results)
+    return Imported(
+        [*gathered.left_out_lines(), *unread, *gathered.notes, *gathered.doubt_lines(),
+         f"{plural(len(results.cases), 'row')} of {' and '.join(results.run.imported)} in "
+         f"{output}: times as printed, without intervals{_caveats(results)}"],
+        ExitCode.FINDINGS if code == ExitCode.OK and gathered.doubts else code)
+
+
+def _caveats(results: Results) -> str:
+    """Return what is wrong or missing, to stand behind a sentence."""
+    wrong = sum(item.status == "wrong" for item in results.cases)
+    failed = any(one.scope == "run" for one in results.findings)
+    return "".join(f"; {one}" for one in (
+        *([f"{plural(wrong, 'row')} wrong"] if wrong else []),
+        *(["the files state failures: do not quote"] if failed else []), *gaps(results)))
 
 
 def _check(given: UserFacts) -> None:

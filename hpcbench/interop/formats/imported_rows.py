@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from hpcbench.config.axes import DTYPE_ALIASES, Checks
 from hpcbench.errors import FileError, UsageError
-from hpcbench.interop.formats.lint import BrokenRule
+from hpcbench.interop.formats.lint import FILE_CODE, WRONG_CODE, BrokenRule
 from hpcbench.interop.formats.tables import OwnTable
 from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.plan.case import Case, case_id, planned_canary
 from hpcbench.plan.support import resolve_device
 from hpcbench.plan.workload import Workload
 from hpcbench.records import dataclass
-from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Finding, Timing
+from hpcbench.reduce.results import CUT, IMPORTED, PRINTED_FOLD, CaseResult, Finding, Timing
 from hpcbench.reduce.timing import order_statistics
 from hpcbench.units import plural
 
@@ -91,13 +91,15 @@ class RowPlace:
 class PrintedTimes:
     """The times of a row in seconds, (n,): one mean, or those of single operations (``fold``).
 
-    ``n_wrong`` is None where nothing was checked; ``line`` is that of the row."""
+    ``n_wrong`` is None where nothing was checked; ``line`` is that of the row. ``is_cut``: its
+    table lacks rows or its end."""
 
     times_s: npt.NDArray[np.float64]
     line: int
     calls: int = 1
     n_wrong: int | None = None
     fold: str = PRINTED_FOLD
+    is_cut: bool = False
 
 
 def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None) -> PrintedTimes:
@@ -142,7 +144,7 @@ class Gathered:
         """Keep what is wrong with a file, as a line and as a finding: of scope ``run`` if nothing
         of the file is to be quoted. ``what`` is the end of the line."""
         message, place = broken.message, Path(broken.path).name
-        code = "HB126" if broken.rule == "wrong" else "HB160"
+        code = WRONG_CODE if broken.rule == "wrong" else FILE_CODE
         self.doubts[f"{broken.path}:{broken.line}: {message}{what}"] = None
         self.findings[Finding(code, scope, f"{message} ({place}:{broken.line})")] = None
 
@@ -187,7 +189,8 @@ def _result(case: Case, measured: PrintedTimes) -> CaseResult:
 def _timing(case: Case, measured: PrintedTimes, median_s: float) -> Timing:
     return Timing(
         fold=measured.fold, calls=case.batch, n_warmup=0, n_ramp=0, n_late=0, n_outlier=0,
-        unflagged_n=0, unflagged_median_s=None, quality=(IMPORTED,), stop_reasons=(),
+        unflagged_n=0, unflagged_median_s=None, quality=(CUT, IMPORTED)[not measured.is_cut:],
+        stop_reasons=(),
         first_call_s=None, communicator_s=None, last_in_s=None, local_max_s=None, imbalance_s=None,
         enqueue_s=None, device_s=None, clock_bound_s=None, quickest_rank=None, quickest_share=None,
         launch_medians_s=(median_s,), pass_medians_s=(median_s,), all_count=True)

@@ -38,6 +38,8 @@ RULES: Mapping[str, str] = {
 }
 """Rule -> what holds in a correct table."""
 _FORMS: Mapping[bool | None, str] = {None: "", False: "out-of-place ", True: "in-place "}
+WRONG_CODE, FILE_CODE = "HB126", "HB160"
+"""Findings on an imported file: wrong results, all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ def _parts(size_bytes: int, part: int, open_bytes: int) -> tuple[int, int]:
 def _odd(table: tables.CommTable) -> Iterator[BrokenRule]:
     """Yield values that no measurement has: no number, or a time that is not above 0."""
     for row, half in _halves(table):
+        if half.wrong:
+            continue  # nobody takes its numbers
         odd = [*half.odd, *([f"time {half.time_us} us"]
                             if half.time_us is not None and half.time_us.value <= 0 else [])]
         for value in odd:
@@ -256,8 +260,9 @@ def _of_average(table: tables.CommTable, message: str) -> BrokenRule:
 
 def _busbws(table: tables.CommTable, without: Collection[int]) -> tuple[list[tables.Printed], int]:
     """Return the bus bandwidths that are read but for the lines ``without``, and how many are not.
-    """
-    halves = [(row.line, half.busbw) for row, half in _halves(table)]
+    Those of wrong results may lack theirs: hpcbench averages none."""
+    halves = [(row.line, half.busbw) for row, half in _halves(table)
+              if half.busbw is not None or not half.wrong]
     printed = [rate for line, rate in halves if rate is not None and line not in without]
     per_row = max((len(row.halves) for row in table.rows), default=0)
     return printed, len(halves) - len(printed) + per_row * len(table.damaged)
@@ -362,7 +367,7 @@ def _outside(table: tables.CommTable) -> Iterator[BrokenRule]:
 
 
 def _ends(table: tables.CommTable) -> Iterator[BrokenRule]:
-    yield from (*_failures(table), *_too_slow(table))
+    yield from (*_failures(table), *_too_slow(table), *_not_to_quote(table))
     if table.is_cut:
         yield _of(table, "cut", table.line, f"no final lines after {len(table.rows)} rows: the "
                                             "output was cut off or the program ended early")
@@ -370,6 +375,14 @@ def _ends(table: tables.CommTable) -> Iterator[BrokenRule]:
 
 def _failures(table: tables.CommTable) -> Iterator[BrokenRule]:
     yield from (_of(table, "failed", table.line, one) for one in table.failures)
+
+
+def _not_to_quote(table: tables.CommTable) -> Iterator[BrokenRule]:
+    """Yield what hpcbench says against the run whose table it wrote."""
+    for one in table.own.findings if table.own else ():
+        if one.scope == "run":
+            yield _of(table, "wrong" if one.code == WRONG_CODE else "failed", table.line,
+                      f"{one.code}: {one.message}")
 
 
 def _too_slow(table: tables.CommTable) -> Iterator[BrokenRule]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationError
@@ -330,7 +330,8 @@ class OwnTable(Section):
 
     ``printed_by`` are the programs that printed imported times, ``is_mean``: means of ``batch``
     calls, 1 where it is not known, in place of medians. ``only_in_place`` and
-    ``only_out_of_place`` are rows (`row_key`) that were measured once, and fill both halves.
+    ``only_out_of_place`` are rows (`row_key`) with a result of one place: the other half is a copy
+    of it, or no number.
     ``faults`` and ``findings`` are those by which the run is not to be quoted."""
 
     backend: Backend
@@ -361,10 +362,14 @@ class OwnTable(Section):
         """Return `case_fields` that differ from the usual, as plain values."""
         return self.model_dump(include=_OF_CASE, exclude_defaults=True)
 
-    def halves_of(self, key: str) -> tuple[bool, ...]:
-        """Return which halves of a row were measured: out of place (False), in place."""
-        return (True,) if key in self.only_in_place else (
-            False,) if key in self.only_out_of_place else (False, True)
+    def without_copies(self, row: CommRow) -> CommRow:
+        """Return a row with the halves that have a result of their own."""
+        key = row_key(row.size_bytes, row.dtype, row.redop or "none",
+                      -1 if row.root is None else row.root)
+        other = (False if key in self.only_in_place else
+                 True if key in self.only_out_of_place else None)
+        return replace(row, halves=tuple(
+            half for half in row.halves if other is None or half.in_place is not other))
 
 
 def row_key(*fields: object) -> str:

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,7 +14,8 @@ from hpcbench.errors import UsageError
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.metric import KindColumns
-from hpcbench.reduce.results import CaseResult, Results, Statistics
+from hpcbench.reduce.reduce import exit_code, gaps
+from hpcbench.reduce.results import CaseResult, Finding, Results, Statistics
 from hpcbench.reduce.results_file import ResultsFile
 from hpcbench.texts import as_field
 from hpcbench.trace.clock import ClockModel
@@ -87,6 +88,25 @@ class ExportedRun:
     @property
     def measured(self) -> tuple[ExportedCase, ...]:
         return tuple(case for case in self.cases if case.is_ok)
+
+    @property
+    def code(self) -> int:
+        """Return the exit code of the chosen cases: 0, 1 wrong or failed, 3 incomplete."""
+        return int(exit_code(self._chosen))
+
+    @property
+    def gaps(self) -> Iterator[str]:
+        """Yield what the chosen cases lack of a whole run."""
+        return gaps(self._chosen)
+
+    @property
+    def against(self) -> Iterator[Finding]:
+        """Yield the findings by which the results are not one sound run."""
+        return (one for one in self.results.findings if one.scope == "run")
+
+    @property
+    def _chosen(self) -> Results:
+        return replace(self.results, cases=tuple(case.item for case in self.cases))
 
 
 @dataclass(frozen=True, slots=True)

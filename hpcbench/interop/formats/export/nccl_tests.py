@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from statistics import fmean, pstdev
 from typing import Any
@@ -16,11 +17,12 @@ from hpcbench import __version__
 from hpcbench.errors import UsageError
 from hpcbench.interop.formats import tables as foreign
 from hpcbench.interop.formats.export import cases as exported
+from hpcbench.interop.formats.lint import WRONG_CODE
 from hpcbench.interop.formats.reading.names import PROGRAMS, TYPES
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.records import dataclass
-from hpcbench.reduce.results import PRINTED_FOLD
+from hpcbench.reduce.results import PRINTED_FOLD, Finding
 from hpcbench.reduce.stack import counts
 from hpcbench.texts import to_json
 from hpcbench.units import grouped, plural
@@ -38,16 +40,40 @@ _NO_BUS = "0000:00:00"
 
 @dataclass(frozen=True, slots=True)
 class NcclRow:
-    """A line of a table; at least one half was measured."""
+    """A line of a table, of which a half has a result. One that the sweep lacks is None."""
 
-    first: exported.ExportedCase
     out_of_place: exported.ExportedCase | None
     in_place: exported.ExportedCase | None
 
     @property
+    def planned(self) -> tuple[exported.ExportedCase, ...]:
+        """Return the halves that are in the sweep, the measured ones first."""
+        return tuple(sorted(filter(None, (self.out_of_place, self.in_place)),
+                            key=lambda half: not half.is_ok))
+
+    @property
+    def first(self) -> exported.ExportedCase:
+        return self.planned[0]
+
+    @property
     def halves(self) -> tuple[exported.ExportedCase, exported.ExportedCase]:
-        """Return both halves; a half that was not measured is the other one."""
+        """Return both halves: readers need both, so one that the sweep lacks is the other one."""
         return (self.out_of_place or self.first, self.in_place or self.first)
+
+    @property
+    def is_copied(self) -> bool:
+        return len(self.planned) == 1
+
+    @property
+    def only(self) -> bool | None:
+        """Return whether the only result is that in place; None where both halves have one."""
+        both = [half is not None and _has_result(half)
+                for half in (self.out_of_place, self.in_place)]
+        return None if all(both) else both[1]
+
+
+def _has_result(case: exported.ExportedCase) -> bool:
+    return case.is_ok or case.item.status == "wrong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +93,16 @@ class Launched:
 class PerfTable:
     """The output of one program. ``bad`` are its cases that are wrong, failed or timed out.
 
-    ``left_out`` are cases that hpcbench measured under a program's name, and that have no row."""
+    ``left_out`` are cases that hpcbench measured under a program's name, and that have no row.
+    ``gaps`` are what it lacks of a whole table: then it has no final lines, as one that was cut.
+    ``against`` are findings on the whole run."""
 
     rows: tuple[NcclRow, ...]
     bad: tuple[exported.ExportedCase, ...]
     launched: Launched | None = None
     left_out: tuple[exported.LeftOut, ...] = ()
+    gaps: tuple[str, ...] = ()
+    against: tuple[Finding, ...] = ()
 
     @property
     def cases(self) -> tuple[exported.ExportedCase, ...]:
@@ -95,10 +125,17 @@ class PerfTable:
         return sum(case.item.n_wrong or 0 for case in self.bad)
 
     @property
+    def errors(self) -> tuple[str, ...]:
+        """Return why the table counts as failed: a line for each bad case, and for each finding."""
+        cases = (f"{case.item.status}: {case.name}" for case in self.bad)
+        return (*cases, *(f"{'wrong' if one.code == WRONG_CODE else 'failed'}: {one.code}: "
+                          f"{one.message}" for one in self.against))
+
+    @property
     def mean_busbw(self) -> float:
-        """Return the mean bus bandwidth of all halves in GB/s, 0 without a row."""
-        return fmean(_numbers(half)[2] for row in self.rows for half in row.halves) if (
-            self.rows) else 0.0
+        """Return the mean bus bandwidth in GB/s of what was measured and is right; else 0."""
+        rates = [_numbers(half)[2] for row in self.rows for half in row.planned if half.is_ok]
+        return fmean(rates) if rates else 0.0
 
     @property
     def is_fast_enough(self) -> bool | None:
@@ -129,9 +166,7 @@ def as_text(runs: Sequence[exported.ExportedRun],
     lines = [line for table in tables for line in _text(runs[0], table)]
     notes = [f"{plural(len(tables), 'table')}, one after another; for programs that read one, "
              "choose it by --only"] if len(tables) > 1 else []
-    halves = sum(row.in_place is None or row.out_of_place is None
-                 for table in tables for row in table.rows)
-    if halves:
+    if halves := sum(row.is_copied for table in tables for row in table.rows):
         notes.append(f"{plural(halves, 'row')} measured in one place only: both halves of the "
                      "line show it")
     return exported.Exported(exported.joined(lines), left_out, tuple(notes))
@@ -163,7 +198,8 @@ def own_table(run: exported.ExportedRun, launched: Launched) -> PerfTable:
     reasons = {case.name: case.item.reason for case in run.cases}
     return PerfTable(tuple(row for table in tables for row in table.rows), tuple(bad), launched,
                      tuple(exported.LeftOut(reasons[one.name] or one.reason, one.name)
-                           for one in left_out if one.name not in names))
+                           for one in left_out if one.name not in names),
+                     tuple(run.gaps), tuple(run.against))
 
 
 def own_text(run: exported.ExportedRun, table: PerfTable) -> str:
@@ -181,17 +217,18 @@ def _tables(run: exported.ExportedRun, least_ranks: int = 2) -> tuple[list[PerfT
     fitting: list[exported.ExportedCase] = []
     for case in run.cases:
         reason = _unfit(case, least_ranks)
-        if reason is None:
-            fitting.append(case)
-        elif case.is_ok:
+        if reason is not None and case.is_ok:
             left_out.append(exported.LeftOut(reason, case.name))
+        elif reason is None and case.item.status != "skipped":
+            fitting.append(case)
     tables = []
     for cases in grouped((_table_key(case), case) for case in fitting).values():
         bad = tuple(case for case in cases if case.is_bad)
-        again: Sequence[exported.ExportedCase] = [case for case in cases if case.is_ok]
-        while again or bad:
+        gaps = tuple(replace(run, cases=tuple(cases)).gaps)
+        again: Sequence[exported.ExportedCase] = cases
+        while bad or any(case.is_ok for case in again):
             rows, again = _rows(again)
-            tables.append(PerfTable(tuple(rows), bad))
+            tables.append(PerfTable(tuple(rows), bad, gaps=gaps, against=tuple(run.against)))
             bad = ()
     return tables, tuple(left_out)
 
@@ -222,19 +259,21 @@ def _table_key(case: exported.ExportedCase) -> tuple[object, ...]:
 
 def _rows(cases: Sequence[exported.ExportedCase]) -> tuple[list[NcclRow],
                                                            list[exported.ExportedCase]]:
-    """Return rows by dtype, operator and root, with growing sizes; and cases whose row is taken."""
+    """Return rows by dtype, operator and root, with growing sizes; and measured cases whose row is
+    taken."""
     rows: list[NcclRow] = []
     again: list[exported.ExportedCase] = []
     by_type = grouped((_row_key(case)[:3], case) for case in cases)
     for of_type in by_type.values():
         for _, of_key in sorted(grouped((_row_key(case)[3:], case) for case in of_type).items()):
             halves: dict[bool, exported.ExportedCase] = {}
-            for case in of_key:
+            for case in sorted(of_key, key=lambda one: not one.is_ok):
                 place = case.columns["in_place"] == 1
-                if place in halves:
+                if place in halves and case.is_ok:
                     again.append(case)
                 halves.setdefault(place, case)
-            rows.append(NcclRow(of_key[0], halves.get(False), halves.get(True)))
+            if any(map(_has_result, halves.values())):
+                rows.append(NcclRow(halves.get(False), halves.get(True)))
     return rows, again
 
 
@@ -264,8 +303,10 @@ def _text(run: exported.ExportedRun, table: PerfTable) -> Iterator[str]:
     else:
         yield "# Test failure: nothing was measured"
     yield from (f"# hpcbench: {line}" for line in exported.left_out_lines(table.left_out))
+    yield from (f"# hpcbench: no final lines, as it is not whole: {gap}" for gap in table.gaps)
     yield "#"
-    yield f"# Collective test concluded: {table.program}"
+    if not table.gaps:
+        yield f"# Collective test concluded: {table.program}"
     yield ""
 
 
@@ -278,11 +319,11 @@ def _measured(run: exported.ExportedRun, table: PerfTable) -> Iterator[str]:
                f"{device['device_info']}")
     yield from ("#", _PLACES, _NAMES, _UNITS)
     yield from map(_line, table.rows)
-    yield f"# Out of bounds values : {table.n_wrong} {'FAILED' if table.bad else 'OK'}"
-    verdict = {None: "", True: "OK", False: "FAILED"}[table.is_fast_enough]
-    yield f"# Avg bus bandwidth    : {exported.plain_number(table.mean_busbw)} {verdict}"
-    for case in table.bad:
-        yield f"# Test failure: {case.item.status}: {case.name}"
+    if not table.gaps:
+        yield f"# Out of bounds values : {table.n_wrong} {'FAILED' if table.errors else 'OK'}"
+        verdict = {None: "", True: "OK", False: "FAILED"}[table.is_fast_enough]
+        yield f"# Avg bus bandwidth    : {exported.plain_number(table.mean_busbw)} {verdict}"
+    yield from (f"# Test failure: {one}" for one in table.errors)
 
 
 def _what(run: exported.ExportedRun) -> str:
@@ -304,7 +345,7 @@ def _load(run: exported.ExportedRun) -> Iterator[str]:
 
 def _against_quoting(run: exported.ExportedRun) -> Iterator[foreign.OwnFinding]:
     """Yield the findings by which a run is not quoted, of each code the one of the most lost."""
-    of_code = grouped((one.code, one) for one in run.results.findings
+    of_code = grouped(((one.code, one.scope), one) for one in run.results.findings
                       if one.scope == "run" or one.code in _OF_QUOTING)
     for findings in of_code.values():
         worst = max(findings, key=lambda one: one.share or 0)
@@ -329,8 +370,8 @@ def _facts(run: exported.ExportedRun, table: PerfTable) -> dict[str, Any]:
         is_mean=any(item.timing and item.timing.fold == PRINTED_FOLD for item in items),
         faults=tuple(one[:foreign.MOST_TEXT] for one in run.results.run.faults),
         findings=tuple(_against_quoting(run)),
-        only_in_place=tuple(_key_text(row) for row in table.rows if row.out_of_place is None),
-        only_out_of_place=tuple(_key_text(row) for row in table.rows if row.in_place is None))
+        only_in_place=tuple(_key_text(row) for row in table.rows if row.only is True),
+        only_out_of_place=tuple(_key_text(row) for row in table.rows if row.only is False))
     return facts.model_dump(exclude_defaults=True)
 
 
@@ -341,9 +382,9 @@ def _key_text(row: NcclRow) -> str:
 
 def _one_place(table: PerfTable) -> Iterator[str]:
     """Yield a remark on rows that were measured in one place only."""
-    for place, missing in (("in place", [row.out_of_place for row in table.rows]),
-                           ("out of place", [row.in_place for row in table.rows])):
-        if copies := missing.count(None):
+    for place, is_in_place in (("in place", True), ("out of place", False)):
+        if copies := sum(row.is_copied and (row.in_place is not None) == is_in_place
+                         for row in table.rows):
             yield (f"# hpcbench: {plural(copies, 'row')} of {len(table.rows)} measured {place} "
                    "only: both halves show it")
 
@@ -353,8 +394,8 @@ def _line(row: NcclRow) -> str:
     parts = [f"{columns['size_bytes']:12d}", f"{columns['count']:12d}", f"{TYPES[work.dtype]:>8}",
              f"{columns['op'] or 'none':>6}", f"{columns['root']:6d}"]
     for half in row.halves:
-        time_us, algbw, busbw = _numbers(half)
-        wrong = half.item.n_wrong
+        time_us, algbw, busbw = _numbers(half) if half.is_ok else (math.nan,) * 3
+        wrong = half.item.n_wrong if _has_result(half) else None
         parts += [f"{_fitted(time_us, 7):>7}", f"{_fitted(algbw, 6):>6}", f"{_fitted(busbw, 6):>6}",
                   "   N/A" if wrong is None else f"{wrong:6d}"]
     return "  ".join(parts)
@@ -446,6 +487,9 @@ def _document(run: exported.ExportedRun, table: PerfTable) -> dict[str, Any]:
     """Return the JSON object; ``env`` stays empty, because an environment is private."""
     begun = _begin(run.results.run.started_at)
     okay = {None: "unchecked", True: "true", False: "false"}[table.is_fast_enough]
+    final = {
+        "out_of_bounds": {"count": table.n_wrong, "okay": "false" if table.errors else "true"},
+        "average_bus_bandwidth": {"bandwidth": table.mean_busbw, "okay": okay}}
     return {
         "version": JSON_VERSION, "start_time": begun, "args": [*table.words], "env": [],
         "nccl_version": _nccl_number(run),
@@ -454,9 +498,8 @@ def _document(run: exported.ExportedRun, table: PerfTable) -> dict[str, Any]:
                    "per_iter_skip": 0, "parallel_init": "false",
                    "devices": _devices(run, table) if table.cases else []},
         "results": [_result(run, row) for row in table.rows],
-        "out_of_bounds": {"count": table.n_wrong, "okay": "false" if table.bad else "true"},
-        "average_bus_bandwidth": {"bandwidth": table.mean_busbw, "okay": okay},
-        "errors": [f"{case.item.status}: {case.name}" for case in table.bad], "end_time": begun}
+        **(dict.fromkeys(final) if table.gaps else final),
+        "errors": [*table.errors], "end_time": begun}
 
 
 def _begin(started_at: str) -> str:
@@ -473,10 +516,11 @@ def _result(run: exported.ExportedRun, row: NcclRow) -> dict[str, Any]:
         "type": TYPES[case.case.workload.dtype], "redop": columns["op"] or "none",
         "root": f"{columns['root']:6d}"}
     for name, half in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
-        result[name] = half and dict(zip(
-            ("time", "alg_bw", "bus_bw", "nwrong"), (*_numbers(half), half.item.n_wrong),
-            strict=True))
-        if half and (samples := _per_iteration(run, half)):
+        result[name] = dict(zip(
+            ("time", "alg_bw", "bus_bw", "nwrong"),
+            (*(_numbers(half) if half.is_ok else ("nan",) * 3), half.item.n_wrong),
+            strict=True)) if half and _has_result(half) else None
+        if half and half.is_ok and (samples := _per_iteration(run, half)):
             result[f"{name}_per_iter"] = samples
     result["actual_iterations"] = case.statistics.n if case.statistics else 0
     result["experiment_name"] = row.first.name

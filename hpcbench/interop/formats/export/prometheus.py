@@ -54,6 +54,8 @@ def _ended(run: exported.ExportedRun) -> Iterator[tuple[str, str, Labels, float]
     for status in STATUSES:
         yield ("hpcbench_cases", "Cases of the run by how they ended",
                {"comm_name": COMM_NAME, "node": _node(run), "status": status}, ended[status])
+    yield ("hpcbench_exit_code", "Exit code of the run: 0, 1 wrong or failed, 3 incomplete",
+           {"comm_name": COMM_NAME, "node": _node(run)}, run.code)
 
 
 def _samples(

@@ -27,9 +27,9 @@ _LIBRARIES = ("torch", "mpi", "nccl")
 OF_RUN: Mapping[str, type] = MappingProxyType({
     "run_id": str, "run": str, "started_at": str, "job_ranks": int, "nodes": int,
     "first_node": str, "hosts": str, "hpcbench": str, **dict.fromkeys(_LIBRARIES, str),
-    "imported": str})
+    "imported": str, "exit_code": int})
 """Columns of the run, and their types; ``hosts`` are separated by spaces, ``imported`` names the
-program that printed the numbers."""
+program that printed the numbers, ``exit_code`` is 1 of wrong or failed cases, 3 of a part."""
 
 
 def as_csv(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) -> cases.Exported:
@@ -85,7 +85,7 @@ def _row(
             "first_node": info.nodes[0] if info.nodes else None,
             "hosts": " ".join(info.nodes) or None, "hpcbench": info.hpcbench_version,
             **{name: info.versions.get(name) for name in _LIBRARIES},
-            "imported": " and ".join(info.imported) or None, **row,
+            "imported": " and ".join(info.imported) or None, "exit_code": run.code, **row,
             "reason": case.item.reason or None}
 
 
@@ -96,8 +96,9 @@ def as_fom(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) -> c
     """Return ``NAME: VALUE UNIT`` a line, no number with an exponent; first how cases ended."""
     run = runs[0]
     ended = Counter(case.item.status for case in run.cases)
-    lines = [f"{BENCHMARK}.{status}: {ended[status]} cases"
-             for status in ("ok", "wrong", "failed", "timeout")]
+    lines = [f"{BENCHMARK}.exit_code: {run.code} code"]
+    lines += [f"{BENCHMARK}.{status}: {ended[status]} cases"
+              for status in ("ok", "wrong", "failed", "timeout")]
     values = [f"{case.slug}.{one.name}: {cases.plain_number(one.value)} {one.unit}"
               for case in run.measured for one in cases.chosen_metrics(case, request)]
     return cases.Exported(cases.joined([*lines, *values]),
@@ -121,10 +122,11 @@ def as_superbench(runs: Sequence[cases.ExportedRun],
 
 
 def _numbers(run: cases.ExportedRun, request: cases.ExportRequest) -> Iterator[tuple[str, float]]:
-    """Yield ``hpcbench/CASE_METRIC:0`` and its number, and return codes, 1 for bad cases."""
+    """Yield ``hpcbench/CASE_METRIC:0`` and its number, and return codes: that of the run, and 1 for
+    bad cases."""
     bad = [case for case in run.cases if case.is_bad]
     if bad or run.measured:
-        yield f"{BENCHMARK}/return_code:0", int(bool(bad))
+        yield f"{BENCHMARK}/return_code:0", run.code
     for case in bad:
         yield f"{BENCHMARK}/{case.slug}_return_code:0", 1
     for case in run.measured:

@@ -98,8 +98,8 @@ def _warnings(runs: Sequence[cases.ExportedRun]) -> Iterator[str]:
             yield f"{about}: faults were injected on purpose: {'; '.join(faults)}"
         if programs := run.results.run.imported:
             yield f"{about}: imported: times that {' and '.join(programs)} printed"
-        yield from (f"{about}: {finding.code}: {finding.message}"
-                    for finding in run.results.findings if finding.scope == "run")
+        yield from (f"{about}: {finding.code}: {finding.message}" for finding in run.against)
+        yield from (f"{about}: incomplete: {gap}" for gap in run.gaps)
 
 
 def write_target(path: Path, exported: cases.Exported) -> None:

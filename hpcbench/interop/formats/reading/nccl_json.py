@@ -45,9 +45,10 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> table
     facts = dict(data.get("hpcbench") or {})
     hpcbench = str(facts.pop("version", ""))
     own = tables.own_facts(to_json(facts)) if facts else None
+    rows = (_row(number, row, iterations) for number, row in enumerate(data["results"], 1))
     return tables.CommTable(
         PROGRAM, file.name, 1, our_name(program) or collective,
-        tuple(_row(number, row, iterations) for number, row in enumerate(data["results"], 1)),
+        tuple(rows if own is None else map(own.without_copies, rows)),
         version=f"JSON {VERSION}", started=_started(data), hpcbench=hpcbench,
         own=own, backend=own.backend if own else "", device=own.device if own else "",
         ranks=len(devices) // len(groups) if groups else None,
@@ -74,8 +75,11 @@ def _program(data: Mapping[str, Any]) -> str:
 
 
 def _failures(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the failures that it reports; errors' texts may hold anything, so only their count."""
-    errors = data.get("errors")
+    """Return the failures that it reports; errors' texts may hold anything, so only their count.
+
+    Wrong results, which hpcbench counts among them, are in their rows."""
+    errors = [one for one in data.get("errors") or () if not (
+        "hpcbench" in data and str(one).startswith("wrong: "))]
     return (f"it reports {plural(len(errors), 'error')}",) if errors else ()
 
 

@@ -224,8 +224,9 @@ class _NcclTable:
         if len({one.rank for one in self.devices}) < len(self.devices):
             groups = set()  # runs that print at once, as without MPI: none has them all
         half, stated = (self.layout or RowLayout()).half, self.stated
+        rows = self.rows if stated.own is None else map(stated.own.without_copies, self.rows)
         yield replace(
-            stated, collective=our_name(self.program) or stated.collective, rows=tuple(self.rows),
+            stated, collective=our_name(self.program) or stated.collective, rows=tuple(rows),
             ranks=len(self.devices) // len(groups) if groups else None,
             devices=tuple(self.devices), damaged=tuple(self.damaged), lines=self.lines,
             is_cut=self.has_heading and None in (stated.average, stated.out_of_bounds),
