@@ -97,11 +97,6 @@ class CollectiveSpec:
         """Return whether there is a buffer, and so a size, a rate and a result to check."""
         return self.in_place is not None
 
-    @property
-    def has_two_forms(self) -> bool:
-        """Return whether it runs in place and out of place, so that labels must show which."""
-        return self.in_place is not None and len(self.in_place) > 1
-
     def busbw_factor(self, ranks: int) -> float | None:
         """Return busbw / algbw; 0 for one rank, unlike nccl-tests; None where no data move."""
         if self.busbw is None:

@@ -14,9 +14,10 @@ from hpcbench.config.schema import Config
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Case, Plan, Planner, PlanRequest, planner_of
+from hpcbench.plan.choice import fitting, labels_of
 from hpcbench.plan.order import case_budget_s, device_kind, ordered, setup_s, within_timeout_s
 from hpcbench.plan.points import refuse_huge
-from hpcbench.units import grouped, plural, with_sizes
+from hpcbench.units import grouped, plural
 
 
 def make_plan(config: Config, world_size: int) -> Plan:
@@ -157,15 +158,15 @@ def _selected(cases: Sequence[Case], config: Config) -> Sequence[Case]:
 
 def _matching(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     """Return the cases that ``only`` and ``exclude`` leave. Raises ConfigError if none is left."""
-    only = None if config.only is None else _fitting(cases, config.only)
+    only = None if config.only is None else fitting(labels_of(cases), config.only)
     chosen = [case for case in cases if only is None or case.case_id in only]
     if not chosen and cases:
         raise ConfigError(f"only: {' and '.join(map(axes.quote, config.only or ()))} "
                           f"{'match' if len(config.only or ()) > 1 else 'matches'} none of "
                           f"{plural(len(cases), 'case')}; write whole words of a label, such as "
                           f'"{cases[0].workload.name}" of "{cases[0].label}", or a pattern of all '
-                          'of it, such as "all_* n=4"')
-    excluded = _fitting(chosen, config.exclude or ())
+                          f'of it, such as "{cases[0].label.split()[0]} *"')
+    excluded = fitting(labels_of(chosen), config.exclude or ())
     kept = [case for case in chosen if case.case_id not in excluded]
     if not kept and chosen:
         raise ConfigError(f"exclude: {' and '.join(map(axes.quote, config.exclude or ()))} "
@@ -196,29 +197,6 @@ def _shown_by(case: Case) -> frozenset[str]:
     """Return the targets that a case shows: a single rank only computes."""
     shown = case.workload.features.profiled_for
     return shown if case.world_size > 1 else shown & {"compute"}
-
-
-def _fitting(cases: Sequence[Case], texts: Sequence[str]) -> frozenset[str]:
-    """Return the ids of the cases that fit a text: whole words of a label side by side, or a
-    pattern; if none does, of those with the words in order but apart, sizes as they are shown."""
-    names: set[str] = set()
-    for text in texts:
-        fitting = [case for case in cases if _fits(case.label, text)] or [
-            case for case in cases if _has_words(case.label, text.split())]
-        names.update(case.case_id for case in fitting)
-    return frozenset(names)
-
-
-def _fits(label: str, text: str) -> bool:
-    """Return whether a label has a text as whole words (also before a slash), or fits it."""
-    return f" {text} " in f" {label} " or f" {text}/" in f" {label}" or fnmatchcase(label, text)
-
-
-def _has_words(label: str, words: Sequence[str]) -> bool:
-    """Return whether a label has the words in their order, sizes as they are shown: ``64KiB``."""
-    left = iter(label.split())
-    return bool(words) and all(any(word in (own, with_sizes(own)) for own in left)
-                               for word in words)
 
 
 def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:

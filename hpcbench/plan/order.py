@@ -267,5 +267,5 @@ class History:
         if deaths < MOST_DEATHS:
             return None
         return (f"quarantined: {deaths} attempts at this run were ended from outside while it ran; "
-                "run it alone to see why: run FILE --only with its label; to run it again here: "
+                f"run it alone to see why: run FILE --only {case.case_id}; to run it again here: "
                 "--resume FOLDER --retry failed")

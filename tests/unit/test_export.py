@@ -10,6 +10,7 @@ import io
 import json
 import math
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -442,6 +443,21 @@ def test_json_holds_one_table_and_reports_wrong_results() -> None:
     right = data["results"][1]["in_place"]["bus_bw"]
     assert data["average_bus_bandwidth"]["bandwidth"] == right > 0
     assert len(data["errors"]) == 1
+
+
+@pytest.mark.parametrize("name", ["collective", "mixed"])
+def test_a_table_is_chosen_by_the_flags_that_a_message_names(name: str) -> None:
+    """They were of another number of ranks, and the end of no label of an imported row."""
+    with pytest.raises(UsageError) as refused:
+        export(name, "nccl-tests-json")
+    told = str(refused.value).partition(": ")[2].split("; ")
+    rows = [{row[0] for row in ramble(table)} for table in re.split(
+        "# nccl-tests version", export(name, "nccl-tests")[0])[1:]]
+    for flags, sizes in zip((one for one in told if one != "..."), rows, strict=False):
+        words = shlex.split(flags)
+        assert {*words[::2]} == {"--only"}
+        table = json.loads(export(name, "nccl-tests-json", *words[1::2])[0])
+        assert {str(row["size"]) for row in table["results"]} >= sizes
 
 
 # Prometheus

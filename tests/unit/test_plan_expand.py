@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from hpcbench.dry_run import dry_run
 from hpcbench.errors import ConfigError
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
+from hpcbench.plan.choice import fitting, only_flags
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.order import generations
 
@@ -355,6 +358,8 @@ def test_filters_that_leave_nothing_state_what_a_label_is() -> None:
     with pytest.raises(ConfigError, match='only: "scatter" matches none of 4 cases') as caught:
         plan_of(BROADCASTS, only="scatter")
     assert '"all_reduce" of "all_reduce gloo cpu fp32 sum 8B n=4"' in str(caught.value)
+    (pattern,) = re.findall('such as "([^"]*)"$', str(caught.value))
+    assert plan_of(BROADCASTS, only=pattern).cases
     with pytest.raises(ConfigError, match='exclude: "gloo" leaves none of 4 cases'):
         plan_of(BROADCASTS, exclude="gloo")
 
@@ -499,3 +504,28 @@ def test_scaling_leaves_out_what_memory_trainings_hold() -> None:
         {"kind": "memory", "model": "transformer-tiny", "batch_size": 1, "strategies": "data"},
     ]}, "x")
     assert {case.kind for case in make_plan(config, 4).cases} == {"collective"}
+
+
+LABELS = {f"{at:012x}": label for at, label in enumerate((
+    *(f"all_reduce nccl cuda fp32 sum {size}B{place} n={n}{mode}" for size in (1024, 16384)
+      for place in ("", " out_of_place") for n in (2, 4) for mode in ("", " pipelined")),
+    "all_gather nccl cuda fp32 4096B n=2 X=[1]", "all_gather nccl cuda fp32 4096B n=2",
+    "reduce nccl cuda fp32 sum 1024B n=2", "reduce nccl cuda fp32 sum 1024B n=2",
+    "tp_columnwise/pytorch gloo cpu n=2"))}
+
+
+@pytest.mark.parametrize("meant", [
+    *("all_reduce", "all_reduce pipelined", "out_of_place n=4 pipelined", "n=4", "X=[1]"),
+    *LABELS.values(), *LABELS, "all_reduce *B n=2", "*sum *B n=4 pipelined"])
+def test_flags_choose_what_is_meant_and_nothing_else(meant: str) -> None:
+    """Modes and places that are usual are no words of a label, and ids are as good."""
+    chosen = {one for one, label in LABELS.items() if label == meant} or fitting(LABELS, [meant])
+    flags = only_flags(chosen, LABELS)
+    words = shlex.split(flags)
+    assert {*words[::2]} == {"--only"} and fitting(LABELS, words[1::2]) == chosen
+    assert len(words) == 2 or meant == "reduce nccl cuda fp32 sum 1024B n=2"
+
+
+def test_what_no_text_chooses_has_no_flags() -> None:
+    twice = {f"{at}": f"reduce {at // 2 + 10}B n=2" for at in range(20)}
+    assert only_flags([one for one in twice if int(one) % 2], twice) == ""

@@ -46,7 +46,7 @@ def export(
     What a format cannot hold is left out and counted on stderr (docs/other-tools.md).
 
     Examples:
-        hpcbench export results/latest --to nccl-tests --only "all_reduce * n=2"
+        hpcbench export results/latest --to nccl-tests --only "all_reduce n=2"
         hpcbench export results/latest --to prometheus -o hpcbench.prom --force
         hpcbench export run1 run2 run3 --to csv -o runs.csv"""
     from hpcbench.interop.formats.export.cases import ExportRequest

@@ -105,7 +105,7 @@ class Collective(Workload):
         parts += [self.op] if self.op else []
         parts += [f"root={self.root}"] if self.root else []
         parts += [f"{self.size_bytes}B"] if traits.moves_data else []
-        parts += ["in_place"] if self.in_place and traits.has_two_forms else []
+        parts += ["in_place"] if self.in_place and traits.in_place != (True,) else []
         parts += ["out_of_place"] if self.in_place is False and traits.in_place == (True,) else []
         own = self.unusual_words()
         split = [own.pop("split")] if "split" in own else []

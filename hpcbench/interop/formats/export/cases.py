@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from hpcbench.errors import UsageError
+from hpcbench.plan.choice import fitting, labels_of, only_flags
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.metric import KindColumns
@@ -89,6 +89,13 @@ class ExportedRun:
     def measured(self) -> tuple[ExportedCase, ...]:
         return tuple(case for case in self.cases if case.is_ok)
 
+    def only(self, meant: Iterable[ExportedCase]) -> str:
+        """Return the flags that choose these cases of all that were measured, "" without any."""
+        ids = {case.item.case.case_id for case in meant}
+        return only_flags(ids, labels_of(
+            item.case for item in self.results.cases
+            if item.case.case_id in ids or item.status not in ("skipped", "not_run")))
+
     @property
     def code(self) -> int:
         """Return the exit code of the chosen cases: 0, 1 wrong or failed, 3 incomplete."""
@@ -140,13 +147,14 @@ def joined(lines: Iterable[str]) -> bytes:
 
 
 def exported_run(source: ResultsFile, only: Sequence[str] = ()) -> ExportedRun:
-    """Return the run with the cases that ``only`` chooses: whole words of a label, or a pattern.
+    """Return the run with the cases that ``only`` chooses (`plan.choice.fitting`).
 
     Raises UsageError where it chooses none."""
     results = source.results
     kinds = results.kind_columns
     counts = Counter(item.case.label for item in results.cases)
-    chosen = [item for item in results.cases if not only or _matches(item.case.label, only)]
+    ids = fitting(labels_of(item.case for item in results.cases), only) if only else ()
+    chosen = [item for item in results.cases if not only or item.case.case_id in ids]
     if not chosen and results.cases:
         raise UsageError(f"--only {' '.join(only)}: matches none of "
                          f"{plural(len(results.cases), 'case')}; write words of a label, such as "
@@ -154,10 +162,6 @@ def exported_run(source: ResultsFile, only: Sequence[str] = ()) -> ExportedRun:
     return ExportedRun(results, source, kinds.columns, tuple(
         _exported(item, counts[item.case.label] > 1, kinds) for item in chosen),
         source.clock_models())
-
-
-def _matches(label: str, patterns: Sequence[str]) -> bool:
-    return any(f" {text} " in f" {label} " or fnmatchcase(label, text) for text in patterns)
 
 
 def _exported(item: CaseResult, twice: bool, kinds: KindColumns) -> ExportedCase:

@@ -88,7 +88,7 @@ def fitting(run: ExportedRun, unfit: Unfit) -> tuple[list[ExportedCase], list[Le
     return kept, left_out
 
 
-def of_one_way(cases: Sequence[ExportedCase], to: str) -> None:
+def of_one_way(run: ExportedRun, cases: Sequence[ExportedCase], to: str) -> None:
     """Raise UsageError where cases communicate in several ways that a table cannot distinguish."""
     ways = {"backend": [case.item.case.backend for case in cases],
             "device": [case.item.case.device for case in cases],
@@ -99,25 +99,34 @@ def of_one_way(cases: Sequence[ExportedCase], to: str) -> None:
             "cache": [str(case.columns.get("buffers", "")) for case in cases],
             "async": [str(case.columns.get("asynchronous", "")) for case in cases]}
     for name, values in ways.items():
-        if len(several := list(dict.fromkeys(values))) > 1:
-            raise UsageError(f"{to}: holds one {name}, and these cases have "
-                             f"{', '.join(several[:4])}; choose by --only")
+        if len(several := grouped(zip(values, cases, strict=True))) > 1:
+            found = [f"{value} ({run.only(of_value) or 'of several labels'})"
+                     for value, of_value in [*several.items()][:4]]
+            raise UsageError(f"{to}: holds one {name}, and these cases have {', '.join(found)}")
 
 
-def one_form(cases: Sequence[ExportedCase]) -> tuple[list[ExportedCase], list[LeftOut]]:
+def one_form(
+    run: ExportedRun, cases: Sequence[ExportedCase],
+) -> tuple[list[ExportedCase], list[LeftOut]]:
     """Return the cases of the first form of each curve, one of each size, and the others."""
     kept: list[ExportedCase] = []
     left_out: list[LeftOut] = []
     for curve in grouped(((case.collective, case.item.case.workload.dtype,
                            case.item.case.group_ranks), case) for case in cases).values():
         sizes: set[int] = set()
+        others: list[ExportedCase] = []
         for case in curve:
             size = int(case.columns["size_bytes"])
             if _form(case) == _form(curve[0]) and size not in sizes:
                 sizes.add(size)
                 kept.append(case)
             else:
-                left_out.append(LeftOut("another form has this place; choose by --only", case.name))
+                others.append(case)
+        for form in grouped((_form(case), case) for case in others).values():
+            flags = run.only(form)
+            why = f"another form has this place; for this one: {flags}" if flags else (
+                "another form has this place")
+            left_out += [LeftOut(why, case.name) for case in form]
     return kept, left_out
 
 
@@ -137,8 +146,8 @@ def as_torch_estimates(runs: Sequence[ExportedRun], request: ExportRequest) -> E
     cases, left_out = fitting(run, lambda case: unfit_collective(
         case, TORCH_NAMES, "inductor") or ("" if case.item.case.workload.dtype in TORCH_TYPES
                                            else f"no {case.item.case.workload.dtype}"))
-    of_one_way(cases, "torch-estimates")
-    kept, others = one_form(cases)
+    of_one_way(run, cases, "torch-estimates")
+    kept, others = one_form(run, cases)
     groups = {ranks: str(at) for at, ranks in enumerate(dict.fromkeys(
         tuple(ranks) for case in kept for ranks in case.item.case.group_ranks))}
     document = {"schemaVersion": 1, "traceEvents": [*_events(kept, groups)],
@@ -172,8 +181,8 @@ def as_aiconfigurator(runs: Sequence[ExportedRun], request: ExportRequest) -> Ex
     """Return nccl_perf.txt: sizes in elements, as nccl-tests counts them, times in ms."""
     run = runs[0]
     cases, left_out = fitting(run, _unfit_for_nccl)
-    of_one_way(cases, "aiconfigurator")
-    kept, others = one_form(cases)
+    of_one_way(run, cases, "aiconfigurator")
+    kept, others = one_form(run, cases)
     gpu = (run.results.run.environment.get("gpu") or {}).get("name") or "unknown"
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -109,6 +109,10 @@ class PerfTable:
         return (*(row.first for row in self.rows), *self.bad)
 
     @property
+    def every(self) -> tuple[exported.ExportedCase, ...]:
+        return (*(case for row in self.rows for case in row.planned), *self.bad)
+
+    @property
     def program(self) -> str:
         return self.words[0]
 
@@ -164,8 +168,8 @@ def as_text(runs: Sequence[exported.ExportedRun],
     """Return the tables of a run, one after another as programs print them."""
     tables, left_out = _tables(runs[0])
     lines = [line for table in tables for line in _text(runs[0], table)]
-    notes = [f"{plural(len(tables), 'table')}, one after another; for programs that read one, "
-             "choose it by --only"] if len(tables) > 1 else []
+    notes = [f"{plural(len(tables), 'table')}, one after another; for programs that read one: "
+             f"{_choices(runs[0], tables)}"] if len(tables) > 1 else []
     if halves := sum(row.is_copied for table in tables for row in table.rows):
         notes.append(f"{plural(halves, 'row')} measured in one place only: both halves of the "
                      "line show it")
@@ -177,14 +181,21 @@ def as_json(runs: Sequence[exported.ExportedRun],
     """Return the one table of a run. Raises UsageError where there are several."""
     tables, left_out = _tables(runs[0])
     if len(tables) > 1:
-        titles = "; ".join(f"{table.title} of block {table.cases[0].item.case.block}"
-                           for table in tables[:4])
-        raise UsageError(f"nccl-tests-json holds one table, and there are {len(tables)}: {titles}"
-                         f"{'; ...' if len(tables) > 4 else ''}. Choose one by --only, such as "
-                         '--only "all_reduce * n=2"')
+        raise UsageError(f"nccl-tests-json holds one table, and there are {len(tables)}: "
+                         f"{_choices(runs[0], tables)}")
     document = _document(runs[0], tables[0]) if tables else {}
     return exported.Exported((to_json(document, indent=1) + "\n").encode() if tables else b"",
                              left_out)
+
+
+MOST_CHOICES = 4
+
+
+def _choices(run: exported.ExportedRun, tables: Sequence[PerfTable]) -> str:
+    """Return the flags that choose each of the first tables; a title where there are none."""
+    shown = [run.only(table.every) or f"{table.title} of block {table.cases[0].item.case.block}"
+             for table in tables[:MOST_CHOICES]]
+    return "; ".join([*shown, *(["..."] if len(tables) > MOST_CHOICES else [])])
 
 
 def own_table(run: exported.ExportedRun, launched: Launched) -> PerfTable:
