@@ -153,7 +153,7 @@ class Case:
         parts += [self.check.text] if self.checks else []
         parts += [self.arrival.label] if self.arrival != TOGETHER else []
         parts += [f"{key}={value}" for key, value in self.env]
-        return as_field(" ".join(parts))
+        return as_field(" ".join(filter(None, parts)))  # a program's case may have no backend
 
 
 @dataclass(frozen=True, slots=True)

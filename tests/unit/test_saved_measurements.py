@@ -64,6 +64,7 @@ def test_a_file_has_what_was_measured(tmp_path: Path) -> None:
     assert (own.case.workload.name, own.case.iterations, own.n_wrong) == ("step", 20, None)
     assert (other.status, other.statistics) == ("wrong", None) and other.n_wrong
     assert results.run.name == "own" and results.run.environment["cpu"]
+    assert not any("  " in item.case.label for item in results.cases)
     assert not results.lacking_kinds
 
 
