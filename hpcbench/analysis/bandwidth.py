@@ -19,6 +19,7 @@ from hpcbench.answers.answer import (
     plain_table,
     with_command,
 )
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.records import dataclass
 from hpcbench.reduce.checks import MOST_OF_PEAK
 from hpcbench.reduce.results import CaseResult
@@ -87,7 +88,7 @@ def bandwidth(runs: Sequence[Run], options: TopicOptions) -> BandwidthTruth:
     cases = tuple(case for run in runs for case in _of_run(run))
     if not cases:
         return BandwidthTruth((), (
-            cannot_tell("bus bandwidth", "no measured case has one"),))
+            cannot_tell("bus bandwidth", "no measured case has one, its ranks on time"),))
     answers = (_of_link(cases), *_of_counters(cases), _of_library(cases))
     return BandwidthTruth(cases, with_command(answers, runs, "bandwidth", "--json"))
 
@@ -95,6 +96,7 @@ def bandwidth(runs: Sequence[Run], options: TopicOptions) -> BandwidthTruth:
 def _of_run(run: Run) -> list[Carried]:
     rows = run.results.kind_columns.values
     moved = [(item, rate) for item in run.results.cases if item.status == "ok"
+             and item.case.arrival == TOGETHER  # else a delay on purpose is in its time
              and (rate := _number(rows.get(item.case.case_id, {}).get("busbw_bytes_per_s")))]
     best = {backend: max(rates) for backend, rates in grouped(
         (item.case.backend, rate) for item, rate in moved).items()}

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench import units
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.records import dataclass
 from hpcbench.reduce.checks import MOST_OF_MEASURED, MOST_OF_PEAK, Violation
 from hpcbench.reduce.kind_facts import MachineRate
@@ -37,7 +38,10 @@ class Ceiling:
 def ceilings_of(
     item: CaseResult, dtype: str | None, hardware: Mapping[str, Any],
 ) -> tuple[Ceiling, ...]:
-    """Return the ceilings of a rank whose products are of ``dtype``; measured ones first."""
+    """Return the ceilings of a rank whose products are of ``dtype``; measured ones first. None of
+    a case with late ranks: its time has the delay in it."""
+    if item.case.arrival != TOGETHER:
+        return ()
     return (*_measured(item, dtype, hardware.get(MEASURED, {})),
             *_declared(item, dtype, hardware))
 

@@ -15,6 +15,7 @@ from hpcbench.analysis.bandwidth import (
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
 from hpcbench.kinds.collective.derive import issue_s, sent_bytes
 from hpcbench.kinds.collective.plan import ISSUE
+from hpcbench.operations.arrival import ArrivalPattern
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult, Phase, Steps, Usage
 from results_factory import MemorySamples, make_case, make_results, make_workload, ok
@@ -68,6 +69,21 @@ def test_a_bandwidth_is_a_share_of_the_best_of_its_backend() -> None:
     results = with_records(make_results(tuple(items)))
     found = bandwidth([Run("FILE", results, MemorySamples(results))], TopicOptions()).cases
     assert [one.of_best for one in found] == pytest.approx([0.5, 1, 1])
+
+
+def test_ranks_that_are_late_on_purpose_are_no_slow_machine() -> None:
+    """Their time has the delay in it: no share of a link or of the best is of it."""
+    together = case(1e6, 1e12)
+    late = replace(together, case=make_case(
+        make_workload(size_bytes=2**20), index=1, arrival=ArrivalPattern("last", 10**9)))
+    late = replace(ok(late.case, 1.0), timing=late.timing)
+    results = with_records(make_results((together, late)))
+    found = bandwidth([Run("FILE", results, MemorySamples(results))], TopicOptions())
+    assert [one.case_id for one in found.cases] == [together.case.case_id]
+    shares = results.kind_columns.values[late.case.case_id]
+    assert {name for name in ("of_link", "of_measured_link", "performance_score")
+            if shares[name] == shares[name]} == set() and not shares["bound_by"]
+    assert analysed(late).answers[0].certainty == CANNOT_TELL
 
 
 @pytest.mark.parametrize(("collective", "sent"), [

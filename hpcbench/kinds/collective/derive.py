@@ -92,7 +92,7 @@ def issue_s(item: CaseResult) -> float | None:
 class CollectiveDeriver(kind_facts.Deriver):
     """Derives bandwidths; cases that were not ok have a ``busbw_factor``, too."""
 
-    version = 6
+    version = 7
     columns = METRICS
 
     def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
@@ -145,9 +145,10 @@ def _derived(item: CaseResult, hardware: Mapping[str, Any]) -> Values:
     rates = bandwidth(of, ranks, item.statistics.median_s)
     carried, measured = _wire_rate(item, rates), roofline.measured_link(item, hardware)
     link = item.timing and item.timing.link_bytes_per_s
+    shown = carried if item.case.arrival == TOGETHER else None  # else a delay is in its time
     return {**values, **(asdict(rates) if rates else {}),
-            "of_link": carried.bytes_per_s / link if carried and link else None,
-            "of_measured_link": carried.bytes_per_s / measured if carried and measured else None,
+            "of_link": shown.bytes_per_s / link if shown and link else None,
+            "of_measured_link": shown.bytes_per_s / measured if shown and measured else None,
             "measured_link_bytes_per_s": measured,
             **roofline.roofline_values(_roofline(item, carried, hardware))}
 
