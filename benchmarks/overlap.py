@@ -31,7 +31,7 @@ from hpcbench.kinds.primitive.derive import (  # noqa: E402
     PrimitiveDeriver,
 )
 from hpcbench.kinds.primitive.plan.workload import primitive_of  # noqa: E402
-from hpcbench.reduce.metric import Values  # noqa: E402
+from hpcbench.reduce.metric import Metric, Values  # noqa: E402
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402
 from launching import fail, run_sweep  # noqa: E402
@@ -161,7 +161,7 @@ def over_the_link(problem: Problem, cases: Sequence[CaseResult], share: float) -
     print(f"each rank has one core, and a stream each way takes {share:.2f} of it: no less than "
           f"{limit:.2f} x the longer part")
     best = max(compared, key=lambda label: value(compared[label], SPEEDUP))
-    speedup, longest = (value(compared[best], name) for name in (SPEEDUP, TIMES_LONGEST))
+    speedup, longest = (value(compared[best], of) for of in (SPEEDUP, TIMES_LONGEST))
     met = speedup >= GOAL_SPEEDUP and longest <= GOAL_LONGEST
     print(f"best: {best}, {speedup:.2f} x torch (goal {GOAL_SPEEDUP:g}), {longest:.2f} x the "
           f"longer part (goal {GOAL_LONGEST:g})  {'met' if met else 'missed'}")
@@ -214,15 +214,15 @@ def label_of(item: CaseResult) -> str:
     return primitive_of(item.case).implementation + (f" chunks={chunks}" if chunks else "")
 
 
-def over_passes(values: Values, name: str) -> str:
+def over_passes(values: Values, of: Metric) -> str:
     """Return median, least and greatest of a number that passes have."""
-    number = values.get(f"{name}_passes")
+    number = values.get(f"{of.name}_passes")
     return (f"{number.median:.2f} ({number.least:.2f}..{number.greatest:.2f})" if number else "-")
 
 
-def value(values: Values, name: str) -> float:
+def value(values: Values, of: Metric) -> float:
     """Return the median of a number that every overlapping case has."""
-    return float(values[f"{name}_passes"].median)
+    return float(values[f"{of.name}_passes"].median)
 
 
 def median_s(cases: Sequence[CaseResult], implementation: str) -> float:

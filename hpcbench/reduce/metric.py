@@ -167,11 +167,15 @@ def planned(*metrics: Metric) -> tuple[Metric, ...]:
     return tuple(replace(one, of=of_workload(one.name)) for one in metrics)
 
 
-def metrics_over_passes(name: str, text: str, units: str = "") -> tuple[Metric, Metric]:
-    """Return a number that is compared pass by pass, absent if it may be chance, and the JSON
-    column ``NAME_passes`` with its `OverPasses`."""
-    return (metric(name, f"{text}; NaN if it may be chance", units),
-            document(f"{name}_passes", f"over passes: {text}", type=OverPasses))
+def metrics_over_passes(
+    name: str, text: str, units: str = "", **more: Any,
+) -> tuple[Metric, Metric]:
+    """Return the median over passes of what ``text`` says of a pass p, absent if it may be chance,
+    and the JSON column ``NAME_passes`` with its `OverPasses`."""
+    of_passes = f"median over passes of {text}"
+    return (metric(name, f"{of_passes}; NaN if it may be chance", units, **more),
+            document(f"{name}_passes", f"{of_passes}, with the least and the greatest",
+                     type=OverPasses))
 
 
 def values_over_passes(name: str, passes: OverPasses | None) -> dict[str, Any]:

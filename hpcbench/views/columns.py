@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import Case
 from hpcbench.reduce.arrival import MOST_OFF
 from hpcbench.reduce.comparison import NEEDED, Comparison, comparison_counts
+from hpcbench.reduce.metric import Metric
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import (
     CaseResult,
@@ -253,6 +254,19 @@ def middle_cell(passes: OverPasses | None) -> Cell:
     return WithInterval(passes.median, passes.least, passes.greatest)
 
 
+def passes_note(
+    rows: Sequence[Mapping[str, Any]], numbers: Sequence[Metric],
+) -> Iterator[Line]:
+    """Yield of which numbers, where passes of a row differ, the medians of the row give another."""
+    known = [one for one in numbers if one.title and any(
+        over.least < over.greatest for values in rows
+        if (over := values.get(f"{one.name}_passes")))]
+    if known:
+        titles = ", ".join(dict.fromkeys(one.title for one in known))
+        yield Line(f"{titles}: medians over passes, which the medians in a row do not give",
+                   about=tuple(one.name for one in known))
+
+
 MOST_UNCLEAR = 5
 """Rows whose exposed communication is explained below their table."""
 
@@ -261,7 +275,7 @@ def unclear_notes(
     rows: Iterable[tuple[str, OverPasses | None, Mapping[str, float | None]]], *about: str,
 ) -> Iterator[Line]:
     """Yield why the communication that a row exposes is CANNOT_TELL: what it was in the passes, and
-    the times in seconds that it is computed of. ``about``: the columns that show it."""
+    the medians over all samples in seconds. ``about``: the columns that show it."""
     unclear = [row for row in rows if row[1] is not None and not row[1].tells]
     for title, exposed, times_s in unclear[:MOST_UNCLEAR]:
         assert exposed is not None  # as they were chosen
@@ -269,7 +283,7 @@ def unclear_notes(
                        if time_s is not None)
         ends = " to ".join(dict.fromkeys(map(format_seconds, (exposed.least, exposed.greatest))))
         yield Line(f"{title}: exposed {CANNOT_TELL}: {ends} in {plural(exposed.passes, 'pass')}; "
-                   f"{of}", about=about)
+                   f"medians: {of}", about=about)
 
 
 def names_of(name: str) -> tuple[str, ...]:
@@ -389,8 +403,10 @@ _ARRIVALS = (
     Column("last_in", "from last", Show.US, "us", "from the last arrival to the last end", "less"),
     Column("own_entry", "own entry", Show.US, "us",
            "from own entry to end, mean of the punctual ranks", "less"),
+    Column("own_together", "own together", Show.US, "us",
+           "own entry of the same ranks where all enter together", "less"),
     Column("absorbed", "absorbed", Show.WHOLE_PERCENT, "%",
-           "of the delay; the rest is extra time of the punctual ranks", "more"),
+           "1 - (own entry - own together) / delay", "more"),
     Column("absorbed_interval", "95 % CI", Show.WHOLE_PERCENT, "%", "of the absorbed share; ? "
            "without a reliable interval of one of the two cases", optional=True))
 
@@ -414,9 +430,12 @@ def arrival_tables(results: Results) -> Iterator[Table]:
 def _arrival_notes(measured: Sequence[LateArrivals]) -> Iterator[Line]:
     """Yield what the columns mean, and why a share is missing or below 0, where one is."""
     late = [one for one in measured if one.lateness_s is not None]
+    if not late:
+        return
     yield Line("  delay: median, from the first rank's entry to the late one's; less than planned "
                "if the first is late itself, as on a busy machine")
-    yield Line("  absorbed: share of it that punctual ranks did not wait: 100 none of it, 0 all")
+    yield Line("  absorbed = 1 - (own entry - own together) / delay: 100 if punctual ranks did not "
+               "wait, 0 for all of it")
     if any((one.absorbed_share or 0) < -0.005 for one in late):
         yield Line("  below 0: they took longer by more than the delay")
     if any(one.absorbed_share is None for one in late):
@@ -434,7 +453,8 @@ def _arrival_row(name: str, item: CaseResult, arrivals: LateArrivals) -> Row:
         name, item.case.arrival.text, arrivals.lateness_s, arrivals.missed_share,
         _interval_of(item.timing.last_in_s, arrivals.last_in_low_s, arrivals.last_in_high_s),
         _interval_of(arrivals.own_entry_s, arrivals.own_entry_low_s, arrivals.own_entry_high_s),
-        arrivals.absorbed_share, _share_interval(arrivals)), item.status, item.case.case_id)
+        arrivals.own_entry_together_s, arrivals.absorbed_share, _share_interval(arrivals)),
+        item.status, item.case.case_id)
 
 
 def _interval_of(value_s: float | None, low_s: float | None, high_s: float | None) -> Cell:

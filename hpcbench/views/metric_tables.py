@@ -19,6 +19,7 @@ from hpcbench.views import columns
 from hpcbench.views.chart import file_name
 from hpcbench.views.labels import vary
 from hpcbench.views.table import (
+    RANGE,
     Cell,
     Column,
     Group,
@@ -63,12 +64,15 @@ OUTCOME = (N, STATUS, LAUNCHES, FLAGS)
 
 
 def passes_column(
-    column: Column, name: str,
-    cell: Callable[[OverPasses | None], Cell] = columns.over_passes_cell,
+    one: Metric, cell: Callable[[OverPasses | None], Cell] = columns.over_passes_cell, **more: Any,
 ) -> ShownColumn:
-    """Return a column of a number over passes (`metrics_over_passes`): its median, and its
-    range, not an interval, which the column's unit names."""
-    return ShownColumn(column, lambda _, values: cell(values.get(f"{name}_passes")))
+    """Return the column of a number over passes (`metrics_over_passes`), with attributes of
+    `Column`: its median, and its range, not an interval, which the column's unit names."""
+    column = column_of(one)
+    ranged = cell is columns.over_passes_cell
+    unit = ", ".join(filter(None, (column.unit, RANGE if ranged else "")))
+    return ShownColumn(replace(column, **{"unit": unit, **more}),
+                       lambda _, values: cell(values.get(f"{one.name}_passes")))
 
 
 def metric_column(one: Metric, **more: Any) -> ShownColumn:

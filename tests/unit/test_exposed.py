@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from figure_texts import charts_of_kind, texts_of_first
+from hpcbench.kinds.training.derive.deriver import EXPOSED
 from hpcbench.kinds.training.derive.slow_ranks import (
     bubble_share,
     exposures,
@@ -128,7 +129,9 @@ def test_rows_without_communication_stand_in_the_row_of_their_training(
     assert text.startswith("data (communication off)") and text.endswith(
         "n/a: no communication 20 ok")
     assert "32000.0" not in text  # tokens/s
-    assert any("exposed = t - t(off)" in line for line in lines)
+    told = unwrapped(lines)
+    assert all(f"column {one.title}: {one.text.partition(';')[0]}" in told for one in EXPOSED)
+    assert "medians over passes, which" in told, "3 and 20 are not 16 - 8 ms, and 8 ms of 16 ms"
     assert not any("idle =" in line for line in lines)
     assert not any("times as long" in line for line in lines)
 

@@ -38,6 +38,7 @@ from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record
 from hpcbench.units import duration_text, parse_duration_ns
 from hpcbench.views.columns import arrival_tables
+from hpcbench.views.table import WithInterval
 from results_factory import MemorySamples, ok
 from results_factory import flagged as with_timing
 from synthetic import make_case, plan_of, with_rows, write_synthetic_run
@@ -270,10 +271,14 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
     (table,) = arrival_tables(results)
     explained = column_lines([table], ["flag delay: ranks", "time = without delay"])
     assert [line.split(":")[0] for line in explained] == [f"column {name}" for name in (
-        "delay", "missed", "from last", "own entry", "absorbed", "95 % CI")]
-    assert len([*column_lines([table], ["from last = the time", "95 % CI = of"])]) == 4
+        "delay", "missed", "from last", "own entry", "own together", "absorbed", "95 % CI")]
+    assert len([*column_lines([table], ["from last = the time", "95 % CI = of"])]) == 5
     assert len(table.notes) == 2
     assert [row.cells[1] for row in table.groups[0].rows] == ["together", "last:100us"]
+    cells = dict(zip((column.name for column in table.columns), table.rows[1].cells, strict=True))
+    assert isinstance(cells["own_entry"], WithInterval)
+    assert cells["absorbed"] == pytest.approx(
+        1 - (cells["own_entry"].value - cells["own_together"]) / cells["lateness"])
     assert case_rows(results)[1]["absorbed_share"] == pytest.approx(absorbed)
     with open_results(tmp_path) as file:
         assert arrivals_of(file.results.cases[1]) == found

@@ -18,6 +18,7 @@ from hpcbench.kinds.primitive.derive import (
     carried_bytes,
     communication_rates,
     flop_rates,
+    work,
 )
 from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Values
@@ -99,7 +100,7 @@ def test_the_table_of_primitives(capsys: Capture, tmp_path: Path) -> None:
     assert "medians over passes" in lines[8]
     assert " ".join(" ".join(lines[9:]).split()) == (
         "tp_columnwise chunked_pipeline chunks=4: exposed unclear: 0 ns to 5 ms in 2 passes; "
-        "t 12 ms, t(compute_only) 12 ms, t(comm_only) 8 ms")
+        "medians: t 12 ms, t(compute_only) 12 ms, t(comm_only) 8 ms")
 
 
 def test_a_single_case_shows_all_of_its_options_and_why_it_is_not_compared(
@@ -151,7 +152,7 @@ def test_definitions_are_of_what_is_shown(capsys: Capture, tmp_path: Path) -> No
                          ((primitive, collective), (True, True))):
         print_all(make_results(items), tmp_path, explain=True)
         head = capsys.readouterr().out.split("\nblock ", 1)[0]
-        assert ("overlap = (t(compute_only) + t(comm_only) - t)" in head,
+        assert ("(t_p(compute_only) + t_p(comm_only) - t_p) / the shorter" in head,
                 "algbw = size / time p50" in head) == words
 
 
@@ -327,6 +328,9 @@ def test_a_fused_case_is_compared_with_its_parts_and_with_torch() -> None:
     compute, communicate, torch, fused = compared(*items)
     assert fused["overlap_efficiency_passes"] == OverPasses(*[pytest.approx(0.5)] * 3, 2)
     assert fused["exposed_s_passes"].greatest == pytest.approx(4e-3)
+    assert fused["exposed_share_passes"] == OverPasses(*[pytest.approx(0.25)] * 3, 2)
+    done = work(items[-1], fused)
+    assert done is not None and done.communication == fused["exposed_share_passes"]
     assert fused["speedup_over_torch_passes"].median == pytest.approx(1.25)
     assert [fused[name] for name in ("compute_only_s", "comm_only_s", "not_compared")] == [
         12e-3, 8e-3, ()]
@@ -346,7 +350,7 @@ def test_parts_of_another_problem_are_no_parts(other: dict[str, Any]) -> None:
     parts = sweep(("compute_only", (6e-3,)), ("comm_only", (4e-3,)), ("torch", (9e-3,)), **other)
     fused = in_passes(make_primitive_case(make_primitive("p2p_ring"), index=9), 8e-3)
     comparison = compared(*parts, fused)[-1]
-    assert all(comparison[f"{name}_passes"] is None for name in COMPARED)
+    assert all(comparison[f"{one.name}_passes"] is None for one in COMPARED)
     assert comparison["not_compared"] == tuple(
         f"{name} of the same problem was not run: it has another order or size, or is not in the "
         "sweep"
@@ -403,8 +407,9 @@ def test_parts_that_no_pass_has_both_of_are_named() -> None:
     items = sweep(("compute_only", (6e-3, None)), ("comm_only", (None, 4e-3)),
                   ("torch", (9e-3, 9e-3)), ("p2p_ring", (8e-3, 8e-3)))
     comparison = compared(*items)[-1]
-    exposed, overlap, longest, speedup = (comparison[f"{name}_passes"] for name in COMPARED)
-    assert overlap is longest is None and exposed and speedup
+    exposed, share, overlap, longest, speedup = (
+        comparison[f"{one.name}_passes"] for one in COMPARED)
+    assert overlap is longest is None and exposed and share and speedup
     assert comparison["not_compared"] == (
         "there is no pass in which compute_only and comm_only were both run, too",)
 

@@ -22,7 +22,6 @@ def call_of(item: CaseResult) -> FunctionCall:
     return item.case.workload
 
 
-SPEEDUP = "speedup_over_baseline"
 RATES = (
     metric.metric("rank_flops_per_s", "flops of a call over median_s, mean of the ranks",
                   title="per rank", show=metric.Show.TFLOP_PER_S, better="more", optional=True),
@@ -31,6 +30,9 @@ RATES = (
     metric.metric("busbw_bytes_per_s",
                   "rank_bytes_per_s x the busbw factor of the collective it names",
                   title="busbw", show=metric.Show.GB_PER_S, better="more", optional=True))
+SPEEDUP, _SPEEDUP_PASSES = metric.metrics_over_passes(
+    "speedup_over_baseline", "t_p(baseline) / t_p", title="speed-up", show=metric.Show.RATIO,
+    better="more", optional=True)
 METRICS = (
     *metric.planned(metric.word("function", "benchmarked function"),
                     metric.word("compare", "what functions that are compared have alike")),
@@ -38,8 +40,7 @@ METRICS = (
                 of=lambda item: settings(call_of(item).shown.items())),
     metric.word("file_sha256", "first 16 hex digits of the SHA-256 of its file",
                 of=lambda item: call_of(item).sha256),
-    *RATES, *metric.metrics_over_passes(
-        SPEEDUP, "time of the baseline over this time in a pass, median over passes"))
+    *RATES, SPEEDUP, _SPEEDUP_PASSES)
 
 
 class FunctionDeriver(Deriver):
@@ -74,7 +75,7 @@ def _values(item: CaseResult, base: CaseResult | None) -> metric.Values:
     return {
         "rank_flops_per_s": flops / median_s if flops else None, "rank_bytes_per_s": of_rank,
         "busbw_bytes_per_s": of_rank * factor if of_rank and factor is not None else None,
-        **metric.values_over_passes(SPEEDUP, None if base in (None, item) else speedup(
+        **metric.values_over_passes(SPEEDUP.name, None if base in (None, item) else speedup(
             pass_medians_s(item), pass_medians_s(base)))}
 
 

@@ -20,20 +20,18 @@ MOST_BARS = 24
 FUNCTION = metric_tables.of_case(table.Column("function", "function"),
                                  lambda item: call_of(item).function)
 TYPE = metric_tables.of_case(table.Column("dtype", "type"), lambda item: call_of(item).dtype)
-RESULTS = (TYPE, metric_tables.TIME, metric_tables.INTERVAL, *RATES, metric_tables.passes_column(
-    table.Column("speedup", "speed-up", table.Show.RATIO, table.RANGE,
-                 "time of the baseline over this one, median and range of passes", "more",
-                 optional=True), SPEEDUP), metric_tables.WRONG, *metric_tables.OUTCOME)
+RESULTS = (TYPE, metric_tables.TIME, metric_tables.INTERVAL, *RATES,
+           metric_tables.passes_column(SPEEDUP), metric_tables.WRONG, *metric_tables.OUTCOME)
 DEFINITION = (
     "functions: per rank = flops or bytes that the function states of a call on a rank / time p50;",
-    "  speed-up = median over passes (their range) of time of the baseline / time, at the same "
-    "arguments that all have")
+    "  t_p = median time of pass p, t_p(baseline) that of the baseline at the same arguments that "
+    "all have")
 
 
 class FunctionPresenter(Presenter[FunctionCall, Values]):
     """Presents functions."""
 
-    fields = columns.names_of(SPEEDUP)
+    fields = columns.names_of(SPEEDUP.name)
 
     def listing(self) -> Iterator[table.Line]:
         yield table.Line("functions of a Python file (kind function)", "title")
@@ -63,7 +61,7 @@ class FunctionPresenter(Presenter[FunctionCall, Values]):
 
     def row(self, item: CaseResult, record: Values | None) -> Mapping[str, object]:
         return {"arguments": call_of(item).shown, "compare": call_of(item).compare or None,
-                **columns.ends_of(SPEEDUP, (record or {}).get(f"{SPEEDUP}_passes"))}
+                **columns.ends_of(SPEEDUP.name, (record or {}).get(f"{SPEEDUP.name}_passes"))}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,

@@ -9,7 +9,6 @@ primitive do: ``comm_only`` and ``torch`` have no others, so whatever options a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from hpcbench.kinds.primitive.plan.demands import product_bytes
@@ -66,8 +65,20 @@ OF_MEASURED = metric("of_measured_product", "busiest_rank_flops_per_s over the b
                      title="of gemm", show=Show.WHOLE_PERCENT, better="more", optional=True)
 OF_DECLARED = metric("of_declared_product", "busiest_rank_flops_per_s over hardware.peak_flops",
                      title="of peak", show=Show.WHOLE_PERCENT, better="more", optional=True)
-EXPOSED, OVERLAP, TIMES_LONGEST, SPEEDUP = COMPARED = (
-    "exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")
+_OVER_PASSES = (
+    metrics_over_passes("exposed_s", "t_p - t_p(compute_only)", title="exposed", show=Show.US,
+                        better="less"),
+    metrics_over_passes("exposed_share", "1 - t_p(compute_only) / t_p"),
+    metrics_over_passes(
+        "overlap_efficiency", "(t_p(compute_only) + t_p(comm_only) - t_p) / the shorter of both",
+        title="overlap", show=Show.WHOLE_PERCENT, better="more"),
+    metrics_over_passes(
+        "times_longest_part", "t_p / the longer of t_p(compute_only) and t_p(comm_only)",
+        title="x longest", show=Show.RATIO, better="less"),
+    metrics_over_passes("speedup_over_torch", "t_p(torch) / t_p", title="x torch", show=Show.RATIO,
+                        better="more"))
+EXPOSED, EXPOSED_SHARE, OVERLAP, TIMES_LONGEST, SPEEDUP = COMPARED = tuple(
+    one for one, _ in _OVER_PASSES)
 """Numbers over passes (`statistics.overlap`), of cases that compute and communicate."""
 NOT_COMPARED = document("not_compared", "why one of them is absent", type=tuple[str, ...])
 ROOF = document("roofline", "least times by each ceiling, and which binds", type=roofline.Roofline)
@@ -80,10 +91,7 @@ METRICS = (
     PER_RANK, ALL_RANKS, ALGBW, BUSBW,
     metric("compute_only_s", "median of the products alone"),
     metric("comm_only_s", "median of the communication alone"),
-    *metrics_over_passes(EXPOSED, "communication that no product hides"),
-    *metrics_over_passes(OVERLAP, "share of the shorter part that passed under the longer one"),
-    *metrics_over_passes(TIMES_LONGEST, "time over that of the longer part alone"),
-    *metrics_over_passes(SPEEDUP, "time of torch over this time in a pass, median over passes"),
+    *(one for pair in _OVER_PASSES for one in pair),
     NOT_COMPARED, OF_MEASURED, OF_DECLARED, *roofline.ROOFLINE, ROOF)
 
 
@@ -132,14 +140,11 @@ def work(item: CaseResult, values: Values) -> kind_facts.CallWork | None:
     of = primitive_of(item.case)
     if not does_both(of) or item.statistics is None:
         return None
-    exposed_s = values.get(f"{EXPOSED}_passes")
     return kind_facts.CallWork(
         task=(of.primitive, of.order, of.dtype, of.n, of.k, of.groups),
         title=f"{of.primitive} {of.order} {of.dtype} n={of.n} k={of.k}",
         way=" ".join((of.implementation, *kind_facts.settings(of.options))), amount=of.m,
-        unit="rows", communication=exposed_s and replace(exposed_s, **{
-            name: getattr(exposed_s, name) / item.statistics.median_s
-            for name in ("median", "least", "greatest")}))
+        unit="rows", communication=values.get(f"{EXPOSED_SHARE.name}_passes"))
 
 
 def problem_key(case: Case) -> Key:
@@ -198,10 +203,12 @@ def _comparisons(item: CaseResult, alike: Sequence[CaseResult]) -> Values:
             f"there is no pass in which {COMPUTE_ONLY} and {COMM_ONLY} were both run, too")
     return {
         **{f"{name}_s": median_s(partners[name]) for name in PARTS if name not in missing},
-        **values_over_passes(EXPOSED, overlaps.exposed_communication_s(own, compute)),
-        **values_over_passes(OVERLAP, overlap),
-        **values_over_passes(TIMES_LONGEST, overlaps.times_longest_part(own, compute, communicate)),
-        **values_over_passes(SPEEDUP, overlaps.speedup(own, base)),
+        **values_over_passes(EXPOSED.name, overlaps.exposed_communication_s(own, compute)),
+        **values_over_passes(EXPOSED_SHARE.name, overlaps.exposed_share(own, compute)),
+        **values_over_passes(OVERLAP.name, overlap),
+        **values_over_passes(TIMES_LONGEST.name,
+                             overlaps.times_longest_part(own, compute, communicate)),
+        **values_over_passes(SPEEDUP.name, overlaps.speedup(own, base)),
         NOT_COMPARED.name: tuple(missing.values())}
 
 
@@ -217,7 +224,7 @@ def _values(
 class PrimitiveDeriver(kind_facts.Deriver):
     """Derives rates, and comparisons with the parts alone and with torch."""
 
-    version = 6
+    version = 7
     columns = METRICS
 
     def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:

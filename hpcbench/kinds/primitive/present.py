@@ -44,7 +44,6 @@ from hpcbench.views.metric_tables import (
 from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
     MISSING,
-    RANGE,
     Column,
     Group,
     Line,
@@ -164,15 +163,10 @@ DEFINITIONS = (
     "  of gemm = per rank over the best product of its type in this run (kind hardware); of peak: "
     "over hardware.peak_flops;",
     "  busbw of comm_only = its collectives' sizes x nccl-tests' factors / time p50",
-    "exposed = t - t(compute_only); overlap = (t(compute_only) + t(comm_only) - t) / the shorter "
-    "of these two,",
-    "  100 % where all of it is hidden, negative where it is slower than one after the other;",
-    "  x longest = t / the longer of the two, 1 is perfect; x torch = t(torch) / t, above 1 is "
-    "faster than torch",
-    "  (all of the same problem in the same pass; shown is the median over passes, and from the "
-    "least to the greatest;",
-    f"  {columns.CANNOT_TELL}: the 95 % interval over passes holds opposite answers, see "
-    "method.md)",
+    "t_p = median time of pass p, t_p(compute_only) and so on: of the same problem; beside a "
+    "median over passes stand",
+    f"  the least and the greatest; {columns.CANNOT_TELL}: the 95 % interval over passes holds "
+    "opposite answers, see method.md"
 )
 Items = Sequence[CaseResult]
 
@@ -212,24 +206,16 @@ PLAN = (
 ON_BARS = (
     of_case(Column("time_p50", "time", Show.US, "us", better="less"),
             lambda item: median_s(item) or 0.0),
-    passes_column(Column(derive.OVERLAP, "overlap %", Show.WHOLE_PERCENT, better="more"),
-                  derive.OVERLAP),
-    passes_column(Column(derive.TIMES_LONGEST, "x longest", Show.RATIO, better="less"),
-                  derive.TIMES_LONGEST, middle_cell),
-    passes_column(Column(derive.SPEEDUP, "x torch", Show.RATIO, better="more"), derive.SPEEDUP,
-                  middle_cell))
+    passes_column(derive.OVERLAP, title="overlap %", unit=""),
+    passes_column(derive.TIMES_LONGEST, middle_cell),
+    passes_column(derive.SPEEDUP, middle_cell))
 RESULTS = (
     TIME, INTERVAL, metric_column(derive.PER_RANK, first_to_go=True),
     metric_column(derive.ALL_RANKS, detail=True), derive.OF_MEASURED, derive.OF_DECLARED,
     metric_column(derive.BUSBW, detail=True),
-    passes_column(Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less",
-                         first_to_go=True), derive.EXPOSED, middle_cell),
-    passes_column(Column("overlap", "overlap", Show.WHOLE_PERCENT, f"%, {RANGE}",
-                         "of the shorter part", "more", first_to_go=True), derive.OVERLAP),
-    passes_column(Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part",
-                         "less", detail=True), derive.TIMES_LONGEST, middle_cell),
-    passes_column(Column("speedup", "x torch", Show.RATIO, RANGE, "t(torch) / t", "more"),
-                  derive.SPEEDUP),
+    passes_column(derive.EXPOSED, middle_cell, first_to_go=True),
+    passes_column(derive.OVERLAP, first_to_go=True),
+    passes_column(derive.TIMES_LONGEST, middle_cell, detail=True), passes_column(derive.SPEEDUP),
     WRONG, *OUTCOME)
 
 
@@ -291,18 +277,16 @@ def _details(item: CaseResult) -> tuple[str, ...]:
 
 def _notes(items: Items, derived: Records) -> Iterator[Line]:
     rows = [derived.get(item.case.case_id, {}) for item in items]
-    overlaps = [one for values in rows if (one := values.get(f"{derive.OVERLAP}_passes"))]
-    if overlaps:
-        yield Line("comparisons with the parts and torch: medians over passes, not quotients of "
-                   "this row", about=("exposed", "overlap", "times_longest", "speedup"))
+    yield from columns.passes_note(rows, derive.COMPARED)
+    overlaps = [one for values in rows if (one := values.get(f"{derive.OVERLAP.name}_passes"))]
     if any(one.tells and one.median < 0 for one in overlaps):
         yield Line("overlap below 0: slower than communication and product one after the other",
-                   about=("overlap",))
+                   about=(derive.OVERLAP.name,))
     names = short_labels(item.case.label for item in items)
     yield from columns.unclear_notes(((names[item.case.label],
-                                       values.get(f"{derive.EXPOSED}_passes"), {
+                                       values.get(f"{derive.EXPOSED.name}_passes"), {
         "t": median_s(item), **{f"t({name})": values.get(f"{name}_s") for name in derive.PARTS},
-    }) for item, values in zip(items, rows, strict=True)), "exposed")
+    }) for item, values in zip(items, rows, strict=True)), derive.EXPOSED.name)
     counts = Counter(reason for values in rows for reason in values.get(derive.NOT_COMPARED.name)
                      or ())
     for reason, count in counts.items():
@@ -404,7 +388,7 @@ def primitive_heat_map_case(case: Case) -> chart.HeatMapCase:
         order=(case.world_size, work.size_bytes), rule="the most ranks, then the most bytes sent")
 
 
-RANGE_FIELDS = tuple(field for name in derive.COMPARED for field in names_of(name))
+RANGE_FIELDS = tuple(field for one in derive.COMPARED for field in names_of(one.name))
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env",
     *fields_of(derive.METRICS), "n", "median_s", "p95_s", "ci_low_s", "ci_high_s", "ci_reliable",
@@ -447,8 +431,8 @@ class PrimitivePresenter(Presenter[Primitive, Values]):
         values: dict[str, Any] = {
             "options": [options_text([option]) for option in primitive_of(item.case).options],
             derive.NOT_COMPARED.name: list((record or {}).get(derive.NOT_COMPARED.name) or ())}
-        for name in derive.COMPARED:
-            values |= ends_of(name, (record or {}).get(f"{name}_passes"))
+        for one in derive.COMPARED:
+            values |= ends_of(one.name, (record or {}).get(f"{one.name}_passes"))
         return values
 
     def sections(

@@ -30,7 +30,6 @@ from hpcbench.reduce.metric import (
 )
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.hypothesis_tests import pass_medians
-from hpcbench.trace.columns import PURE
 from hpcbench.units import grouped
 
 PIPELINE = ("stages of a pipeline have different work: a slow stage on every replica is uneven "
@@ -155,13 +154,17 @@ PEAK = "peak_bytes"
 PEAK_OF = word("peak_of", "what peak_bytes counts")
 PARITY = metric("parity_share", "error over what is allowed")
 READ_AGAIN = metric("passes_over_data", "of a file, in a pass")
-EXPOSED = {
-    "exposed_s": ("time beyond the step without communication", "s"),
-    "exposed_share": ("exposed_s as a share of the step", PURE),
-    "communication_overhead": ("step over the step without communication, less 1", PURE),
-    "overlap_efficiency": ("share of the shorter part that passed under the longer one", PURE),
-}
-"""Name of a number over passes -> its meaning and unit."""
+_OVER_PASSES = (
+    metrics_over_passes("exposed_s", "t_p - t_p(off)", title="exposed", show=Show.MS,
+                        better="less", optional=True),
+    metrics_over_passes("exposed_share", "1 - t_p(off) / t_p", title="exposed", show=Show.PERCENT,
+                        better="less", optional=True),
+    metrics_over_passes("communication_overhead", "t_p / t_p(off) - 1", title="overhead",
+                        show=Show.PERCENT, better="less", optional=True),
+    metrics_over_passes("overlap_efficiency", "(t_p(off) + t_p(only) - t_p) / the shorter of both",
+                        title="overlap", show=Show.WHOLE_PERCENT, better="more", optional=True))
+EXPOSED_S, EXPOSED_SHARE, OVERHEAD, OVERLAP = EXPOSED = tuple(one for one, _ in _OVER_PASSES)
+"""Numbers over passes of trainings that have partners (`slow_ranks.exposures`)."""
 OFF, ONLY = (metric("off_s", "median of the step without communication"),
              metric("only_s", "median of the communication alone"))
 OWN_STEPS = document("own_steps", "steps of each rank without communication",
@@ -225,8 +228,7 @@ METRICS = (
     *OF_TRAINING, SAMPLES, TOKENS, *UTILISATIONS, DEFINITION, MFU_MISSING, BY_DEFINITION, *COSTS,
     *(metric(name, "median of the phase on the middle rank") for name in PHASES),
     *(whole(name, "held by the rank with most") for name in MEMORY), PEAK_OF, PARITY, READ_AGAIN,
-    OFF, ONLY, *(one for name, meaning in EXPOSED.items()
-                 for one in metrics_over_passes(name, *meaning)),
+    OFF, ONLY, *(one for pair in _OVER_PASSES for one in pair),
     OWN_STEPS, NOT_PAIRED, BUBBLE, IS_PARTNER, *SCALINGS, SCORE, *FACTORS, COMPUTATION_SCALING,
     GLOBAL, LIMIT, SOURCE, USEFUL,
     *sorted((one for one in COUNTED if one.name not in MEMORY), key=lambda one: one.units),

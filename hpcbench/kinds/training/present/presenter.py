@@ -220,7 +220,7 @@ PER_SECOND = {"samples_per_second": deriver.SAMPLES, "tokens_per_second": derive
 """Field -> the metric that has a shorter name."""
 FIELDS = (
     *_OF_WORK, *PER_SECOND, "step_time_ms", "parity", "not_counted", *(
-        field for name in deriver.EXPOSED for field in names_of(name)),
+        field for one in deriver.EXPOSED for field in names_of(one.name)),
     "own_step_s", "idle_share", "bubble_of_own_times", "not_paired", "phase_bounds")
 """Fields beside the metrics."""
 LISTED_FIELDS = (
@@ -299,8 +299,8 @@ class TrainingPresenter(Presenter[workload.Training, Values]):
         not_counted = values.get(deriver.NOT_COUNTED.name) or {}
         row: dict[str, Any] = {name: getattr(work, name) for name in _OF_WORK}
         row |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
-        for name in deriver.EXPOSED:
-            row |= ends_of(name, values.get(f"{name}_passes"))
+        for one in deriver.EXPOSED:
+            row |= ends_of(one.name, values.get(f"{one.name}_passes"))
         return row | {field: one.value(item, values) for field, one in PER_SECOND.items()} | {
             "step_time_ms": step_s and to_ms(step_s),
             "options": [cells.options_text([option]) for option in work.options],

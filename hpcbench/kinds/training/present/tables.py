@@ -37,7 +37,6 @@ from hpcbench.views.metric_tables import (
     passes_column,
 )
 from hpcbench.views.table import (
-    RANGE,
     Cell,
     Column,
     Group,
@@ -111,17 +110,10 @@ RESULTS: Shown = (
     *(_share(name, title, detail=name not in charts.WAITS, first_to_go=True)
       for name, title in charts.SHORT.items()),
     _share(deriver.OTHER, "other", better="less", detail=True),
-    *(passes_column(Column(name, title, show, unit, meaning, better,
-                           optional=True, detail=name != "exposed_share",
-                           first_to_go=name == "exposed_share"), name, cell)
-      for name, title, show, unit, meaning, better, cell in (
-          ("exposed_s", "exposed", Show.MS, "ms", "t - t(off)", "less", columns.middle_cell),
-          ("exposed_share", "exposed", Show.PERCENT, f"%, {RANGE}", "of t", "less",
-           columns.over_passes_cell),
-          ("communication_overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1", "less",
-           columns.middle_cell),
-          ("overlap_efficiency", "overlap", Show.WHOLE_PERCENT, f"%, {RANGE}",
-           "of the shorter part", "more", columns.over_passes_cell))),
+    passes_column(deriver.EXPOSED_S, columns.middle_cell, detail=True),
+    passes_column(deriver.EXPOSED_SHARE, first_to_go=True),
+    passes_column(deriver.OVERHEAD, columns.middle_cell, detail=True),
+    passes_column(deriver.OVERLAP, detail=True),
     _peak("memory", grows=False), _peak("process growth", grows=True, detail=True),
     of_case(Column("memory_predicted", "planned", Show.MIB, "MiB",
                    "memory predicted of tensors, most of any rank; kind memory measures its parts",
@@ -148,13 +140,11 @@ DEFINITIONS = (
     "  the largest error of any rank in % of what is allowed",
 )
 DEFINITIONS_OF_EXPOSURE = (
-    "exposed = t - t(off), in % of t, too; overhead = t / t(off) - 1; overlap = (t(off) + t(only) "
-    "- t) / the shorter of both,",
-    "  where t is the time of a step, t(off) that of the same step without communication, t(only) "
-    "that of its calls alone",
-    "  (of the same pass; shown is the median over passes, and from the least to the greatest; "
-    f"{columns.CANNOT_TELL}:",
-    "  the 95 % interval over passes holds opposite answers, see method.md)",
+    "t_p = median step of pass p, t_p(off) that of the same step without communication, t_p(only) "
+    "that of its calls alone;",
+    "  beside a median over passes stand the least and the greatest; "
+    f"{columns.CANNOT_TELL}: the 95 % interval over",
+    "  passes holds opposite answers, see method.md",
 )
 DEFINITIONS_OF_PIPELINES = (
     "idle = 1 - a rank's own time without communication / t: it waits, or communicates; bubble = "
@@ -254,10 +244,11 @@ def _notes(listed: Sequence[Member]) -> Iterator[Line]:
     titled = [(item, values, _row_title(item, options)) for item, values in listed]
     yield from (Line(f"{text}; what they differ by is noise")
                 for text in charts.same_programs(titled))
+    yield from columns.passes_note([values for _, values in listed], deriver.EXPOSED)
     yield from columns.unclear_notes(((title, values.get("exposed_s_passes"), {
         "t": median_s(item), "t(off)": values.get(deriver.OFF.name),
         "t(only)": values.get(deriver.ONLY.name)}) for item, values, title in titled),
-        "exposed_share", "exposed_s")
+        deriver.EXPOSED_SHARE.name, deriver.EXPOSED_S.name)
     yield from _table_notes(listed)
     yield from _row_notes(titled)
 
