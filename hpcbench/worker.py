@@ -307,7 +307,7 @@ class Worker:
 
 
 def _undraggable(seconds: float) -> None:
-    raise CaseError("this kind of case has no samples that can take longer")
+    raise CaseError("this kind of case has no batch whose samples can take longer")
 
 
 def _group_key(case: Case) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from hpcbench.analysis.scaling_series import (
     BY_PAIRS,
+    MEANS_BY_PAIRS,
     Worked,
     caveats,
     compared,
@@ -102,7 +103,7 @@ class RanksStep:
 
     Attributes:
         time: over that of fewer ranks, with its interval; ``verdict`` is that of
-            `compare`. ``in_launch``: it is the mean over pairs of a pass.
+            `compare`. ``in_launch``: it is by pairs of a pass.
         from_samples: from so many samples on it is faster, set-up included; None if it is not, or
             set-up is not known.
         hour_saved: cost of each hour that it saves, in the unit of the task; None if none is."""
@@ -353,7 +354,8 @@ def _takes(task: TrainingTask, one: CostChoice) -> str:
 def _savings(task: TrainingTask, choice: CostChoice) -> str:
     if choice.time_beside is None or choice.cost_beside is None:
         return "; it is the default (first planned)"
-    return (f"; against the default ({task.default}) {_saved_text(choice.time_beside, 'time')} and "
+    return (f"; against the default ({task.default}){BY_PAIRS if task.fastest.in_launch else ''} "
+            f"{_saved_text(choice.time_beside, 'time')} and "
             f"{_saved_text(choice.cost_beside, task.unit if choice.cost is None else 'cost')}")
 
 
@@ -401,19 +403,29 @@ def _without(runs: Sequence[Run], tasks: Sequence[TrainingTask]) -> Iterator[Ans
 
 
 _INTERVAL = "95 % CI"
-_FORMULA = ("device-hours = samples / (samples/s) x nodes x devices a node / 3600; "
-            "cost = device-hours x price; times are without set-up; fastest?: noise hides "
-            "which of those it is")
+_FORMULA = "device-hours = samples / (samples/s) x nodes x devices a node / 3600"
+
+
+def _lead(task: TrainingTask) -> Iterator[str]:
+    """Yield what the columns and notes mean that the table of a task has."""
+    priced = "; cost = device-hours x price" if task.choices[0].cost is not None else ""
+    yield f"{_FORMULA}{priced}; times are without set-up"
+    doubtful = [name for name, best in (("fastest", task.fastest), ("cheapest", task.cheapest))
+                if len(best.labels) > 1 and not best.alike]
+    if doubtful:
+        yield f"{', '.join(f'{name}?' for name in doubtful)}: noise hides which of those it is"
+    if task.fastest.in_launch:
+        yield MEANS_BY_PAIRS
+    yield f"{task.choices[0].label}: {arithmetic(task, task.choices[0])}"
 
 
 def cost_tables(record: Costs) -> Iterator[Table]:
     """Yield a table for each training; the arithmetic of its first row is shown."""
     for task in record.tasks:
-        first = task.choices[0]
         yield Table(
             f"cost of {task.samples:,} samples: {task.title}", _columns(task),
             (Group("", tuple(_row(task, one) for one in task.choices)),),
-            lead=(Line(_FORMULA), Line(f"{first.label}: {arithmetic(task, first)}")))
+            lead=tuple(map(Line, _lead(task))))
 
 
 def cost_charts(record: Costs) -> Iterator[LineChart]:

@@ -11,6 +11,7 @@ from hpcbench.analysis.scaling_series import (
     EXCELLENT,
     GOOD,
     IS_EXCELLENT,
+    MEANS_BY_PAIRS,
     MOVED,
     NEITHER,
     STRONG,
@@ -196,7 +197,8 @@ def _of_collectives(all_series: Sequence[ScalingSeries]) -> Iterator[Answer]:
         base = series.members[0]
         sure = band.low is not None and band.high is not None
         text = (f"{title}: bus bandwidth on {last.ranks} ranks is "
-                f"{interval_text(band, percent=True)} of that on {base.ranks}, at {series.size}")
+                f"{interval_text(band, percent=True)} of that on {base.ranks}"
+                f"{BY_PAIRS if last.in_launch else ''}, at {series.size}")
         yield Answer(
             CLEAR if sure else CANNOT_TELL,
             text if sure else f"{text} (no interval: too few launches or passes)",
@@ -210,12 +212,8 @@ MOST_COURSES = 6
 _INTERVAL = "95 % CI"
 _LEAD = (
     "speed-up = samples/s (rows/s) over those of the base; scaling efficiency = that over the "
-    "ratio of ranks",
-    f"good from {100 * GOOD:.0f} %, excellent from {100 * EXCELLENT:.0f} %; none is given where "
-    "ranks share cores")
+    f"ratio of ranks: good from {100 * GOOD:.0f} %, excellent from {100 * EXCELLENT:.0f} %")
 
-_LEAD_OF_PAIRS = (
-    "by pairs: mean over pairs of a pass in one launch, not the quotient of two medians")
 
 
 def scaling_tables(record: Scaling) -> Iterator[Table]:
@@ -251,7 +249,7 @@ def scaling_charts(record: Scaling) -> Iterator[LineChart]:
 
 
 def _work_table(all_series: Sequence[ScalingSeries]) -> Table:
-    paired = any(one.in_launch for series in all_series for one in series.members)
+    paired = _is_paired(all_series)
     by_pairs = BY_PAIRS.strip() if paired else ""
     columns = (
         Column("ranks", "ranks", Show.COUNT),
@@ -273,8 +271,15 @@ def _work_table(all_series: Sequence[ScalingSeries]) -> Table:
              *_cells(one.efficiency), one.known_communication, _note(series, at)),
             case_id=one.case_id)
         for at, one in enumerate(series.members))) for series in all_series)
-    lead = (*_LEAD, _LEAD_OF_PAIRS) if paired else _LEAD
+    known = any(one.efficiency for series in all_series for one in series.members)
+    lead = (_LEAD,) * known + (MEANS_BY_PAIRS,) * paired
     return Table("scaling over ranks", columns, groups, lead=tuple(map(Line, lead)))
+
+
+def _is_paired(all_series: Sequence[ScalingSeries]) -> bool:
+    """Return whether a ratio that a table shows is by pairs."""
+    return any(one.in_launch and one.efficiency
+               for series in all_series for one in series.members)
 
 
 def _note(series: ScalingSeries, at: int) -> str | None:
@@ -303,7 +308,7 @@ def _law_table(all_series: Sequence[ScalingSeries]) -> Table:
 
 
 def _moved_table(all_series: Sequence[ScalingSeries]) -> Table:
-    paired = any(one.in_launch for series in all_series for one in series.members)
+    paired = _is_paired(all_series)
     columns = (
         Column("size", "size"), Column("ranks", "ranks", Show.COUNT),
         Column("nodes", "nodes", Show.COUNT), Column("time", "time", Show.US, "us"), BUSBW,
@@ -312,7 +317,7 @@ def _moved_table(all_series: Sequence[ScalingSeries]) -> Table:
         Column("interval", _INTERVAL, Show.PERCENT, "%", optional=True),
         Column("note", "note", optional=True))
     titles = dict.fromkeys(one.title for one in all_series)
-    lead = (Line(_LEAD_OF_PAIRS),) if paired else ()
+    lead = (Line(MEANS_BY_PAIRS),) if paired else ()
     return Table("collectives over ranks", columns, tuple(Group(title, tuple(
         Row((series.size, one.ranks, one.nodes, one.time_s, one.rate, *_cells(one.efficiency),
              _note(series, at)), case_id=one.case_id)

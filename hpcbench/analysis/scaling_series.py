@@ -22,6 +22,7 @@ from hpcbench.answers.compare_inputs import (
     differences,
     id_in_any_version,
 )
+from hpcbench.answers.tasks import OVER_PAIRS
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork
@@ -175,6 +176,7 @@ def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
 
 BY_PAIRS = " by pairs"
 """Follows the name of a ratio of `compared` within a launch: beside it stand other medians."""
+MEANS_BY_PAIRS = f"by pairs, in one launch: {OVER_PAIRS}"
 
 
 def scaled(case: Worked, factor: float) -> Worked:

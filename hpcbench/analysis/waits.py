@@ -367,7 +367,7 @@ def waits_tables(record: RankWaits) -> Iterator[Table]:
             Column("rank", "rank, or share of the work", Show.COUNT),
             Column("excess", "longer by", Show.US, "us", "than the next", "less"),
             Column("interval", "99 % interval", Show.US, "us"),
-            Column("share", "of its time", Show.PERCENT, "%"),
+            Column("share", "of the next one's time", Show.PERCENT, "%"),
         ), (Row((one.label, one.cause, one.who, one.excess_s, Range(one.low_s, one.high_s),
                  one.share)) for one in slow))
 

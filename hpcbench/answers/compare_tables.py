@@ -22,7 +22,7 @@ from hpcbench.answers.compare import (
     scope_of,
 )
 from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference, change_text
-from hpcbench.answers.tasks import LAUNCHES, PASSES, counted_as
+from hpcbench.answers.tasks import LAUNCHES, OVER_PAIRS, PASSES, counted_as
 from hpcbench.reduce.results_file import FILE_NAME
 from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
 from hpcbench.statistics.order import Interval
@@ -36,7 +36,6 @@ MEANINGS = {
 }
 _CHANGE = Column("change", "change", Show.PERCENT, "%", "second over first, less 1", "less")
 _TIMES = Column("change", "times as long", Show.RATIO, "", "second over first", "less")
-_BY_PAIRS = ("by pairs", "mean over pairs of a pass, not the quotient of two medians")
 DISAGREE = "medians and pairs disagree"
 _OVER_LAUNCHES = ", medians over launches"
 """`hpcbench show` has those of all samples."""
@@ -92,12 +91,12 @@ def _change(
     column = _TIMES if in_times else _CHANGE
     if not is_paired:
         return column, ()
-    unit, meaning = _BY_PAIRS
     times = "medians of all samples, as in hpcbench show" if all(
         case.jobs == (1, 1) for case in cases) else (
         "medians as in hpcbench show, of several files over launches")
-    return (replace(column, unit=", ".join(filter(None, (column.unit, unit))), meaning=meaning),
-            (Line(f"times: {times}; {column.title}: {meaning}", about=(column.name,)),))
+    return (replace(column, unit=", ".join(filter(None, (column.unit, "by pairs"))),
+                    meaning=OVER_PAIRS),
+            (Line(f"times: {times}; {column.title}: {OVER_PAIRS}", about=(column.name,)),))
 
 
 def _headings(*sides: str) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from hpcbench.answers.compare_tables import DISAGREE
 from hpcbench.answers.tasks import (
     ENOUGH_PASSES,
     FEWEST,
+    OVER_PAIRS,
     PASSES,
     Paired,
     Task,
@@ -278,8 +279,8 @@ def _nearest(alike: Sequence[Preference]) -> str:
     pair, pairs = alike[0].paired, {(one.against, one.value) for one in alike}
     if len(pairs) > 1:
         apart = _ratios(one.paired.ratio for one in alike)
-        return f"the two best are {apart} apart, mean of {pair.unit}"
-    ends = f"mean of {pair.unit}" if len(alike) > 1 or pair.low is None else (
+        return f"the two best are {apart} apart, geometric mean of {pair.unit}"
+    ends = f"geometric mean of {pair.unit}" if len(alike) > 1 or pair.low is None else (
         f"CI {pair.low:.2f} to {pair.high:.2f}")
     ratios = _ratios(one.paired.ratio for one in alike)
     if any(one.disagrees for one in alike):
@@ -335,16 +336,16 @@ def _differ_in_one(first: Sequence[str], second: Sequence[str]) -> int | None:
 WIDE = 8
 """Ratios of which the greatest is so many times the least are on a log scale."""
 _COLUMNS = (
-    Column("time", "time", Show.US, "us", better="less"),
+    Column("time", "time", Show.US, "us", "median of all samples; of several files their geometric "
+           "mean", "less"),
     Column("ratio", "times as long", Show.RATIO, "by pairs",
-           "as the first: mean of pairs of a pass, not the quotient of two medians"),
+           f"as the first: {OVER_PAIRS}"),
     Column("interval", "95 % CI", Show.RATIO, meaning="of this pair alone", optional=True),
     Column("pairs", "pairs", Show.TEXT, optional=True),
     Column("verdict", "verdict"))
 _AHEAD = "ahead"
 VERDICTS = {True: "slower", False: "undecided"}
-_PAIRED = ("time: median of all samples; times as long, which orders the rows: mean of pairs of a "
-           "pass, not the quotient of two medians")
+_PAIRED = f"times as long, which orders the rows: {OVER_PAIRS}"
 
 
 def recommend_tables(ranked: Recommendations) -> Iterator[Table]:

@@ -174,6 +174,8 @@ class Paired:
         return Interval(self.ratio, self.low, self.high)
 
 
+OVER_PAIRS = "geometric mean over pairs of a pass, not the quotient of two medians"
+"""What ratios by pairs are, here and in `compare`."""
 W = TypeVar("W", bound=Hashable)
 
 

@@ -121,8 +121,8 @@ class Fault(Section):
     iteration: Annotated[int, Field(ge=0)] | None = key(
         None, "When, counted from the first warm-up; default 0, of slow every timed one.")
     seconds: Positive = key(
-        0.1, "How much later a slow rank starts; slow_samples: how much longer each sample of "
-        "a training then takes.")
+        0.1, "How much later a slow rank starts; slow_samples: how much longer a training's step "
+        "then takes for each sample of its batch.")
     cycle: Annotated[int, Field(ge=1)] | None = key(
         None, "Of soak: the cycle in which it happens, of slow ones the first; default: each.")
 
@@ -134,8 +134,8 @@ def fault_texts(stored: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def _text(fault: Mapping[str, Any]) -> str:
     kind, at = fault.get("kind"), fault.get("iteration")
-    lasting = f" by {fault['seconds']:g} s" if "seconds" in fault and kind in (
-        "slow", "slow_samples") else ""
+    of = {"slow": "", "slow_samples": " for each sample of the batch"}.get(str(kind))
+    lasting = f" by {fault['seconds']:g} s{of}" if "seconds" in fault and of is not None else ""
     when = "each timed iteration" if kind == "slow" and at is None else f"iteration {at or 0}"
     since = "from" if kind == "slow_samples" else "in"
     return f"{kind}{lasting} on rank {fault.get('rank')} {since} {when} of {fault.get('case', '*')}"

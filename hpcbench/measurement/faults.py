@@ -33,8 +33,8 @@ class InjectedFault(HpcbenchError):
 def before_call(
     faults: Sequence[Fault], slow_down: Callable[[float], None],
 ) -> dict[int, Callable[[], None]]:
-    """Return the faults to cause before the timed call, by iteration. ``slow_down`` slows a
-    training's samples."""
+    """Return the faults to cause before the timed call, by iteration. ``slow_down`` has each
+    sample of a training's batch take longer."""
     at_once: dict[str, Callable[[], None]] = {
         "kill": _signal(signal.SIGKILL), "segv": _signal(signal.SIGSEGV),
         "stop": _signal(signal.SIGSTOP), "abort": os.abort, "raise": _raise,

@@ -124,10 +124,10 @@ class Reporting(Protocol):
 
 @runtime_checkable
 class CanSlowDown(Protocol):
-    """An operation whose samples can be made to take longer, for tests."""
+    """An operation on a batch whose samples can be made to take longer, for tests."""
 
     def slow_down(self, seconds: float) -> None:
-        """Make each sample of this rank take this much longer."""
+        """Make each sample of this rank's batch take this much longer."""
 
 
 @runtime_checkable

@@ -92,7 +92,8 @@ class Features(NamedTuple):
         dry_run_workload: the form that a dry run tries, if it is another.
         dry_run_calls: how often a dry run calls it; the last call is counted.
         has_result: a call leaves a result that can be checked.
-        has_whole_samples: each rank sees samples from end to end, so that one can take longer.
+        has_whole_samples: each rank sees samples of a batch from end to end, so that one can take
+            longer.
         has_phases: durations of phases are recorded beside each sample.
         settles: calls that are not recorded follow each check of a result: they bring the caches
             back. Calls must be alike: none changes what the next one does.

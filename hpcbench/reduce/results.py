@@ -130,7 +130,8 @@ class Usage:
     dropped: float | None = None
     nvlink_bytes: float | None = None
     computed_bytes: Annotated[
-        float | None, "what all ranks send in as many calls, by formulas"] = None
+        float | None, "what all ranks send in a mean pass by formulas, calls that are not recorded "
+        "included"] = None
     xids: tuple[int, ...] = ()
     ecc_errors: float | None = None
     spans_ns: tuple[tuple[int, int], ...] = ()

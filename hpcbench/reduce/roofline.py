@@ -229,7 +229,7 @@ BOUND = (
          title="bound by", optional=True),
     metric("performance_score", "least time at the binding ceiling over the median"),
     word("score_denominator", "the ceiling that the score is of"),
-    metric("score_of_declared", "the same of the declared ceiling"),
+    metric("score_of_declared", "least time at the declared ceiling over the median"),
     word("bound_evidence", "why, in words"))
 """Numbers of all that has a roofline."""
 INTENSITY = (

@@ -91,7 +91,8 @@ def telemetry_tables(results: Results) -> Iterator[Table]:
         title = _short_titles([item for item, _ in used])
         yield Table("use of the machine by a pass of each case", _USED, (
             Group("", tuple(_used_row(item, usage, title) for item, usage in used)),),
-            notes=(Line("counters of a node are of all its processes", "quiet"),))
+            notes=(Line("counters of a node are of all its processes", "quiet", about=(
+                "energy", "power", "steal", "sent", "dropped")),))
 
 
 def telemetry_line(results: Results) -> str:
@@ -164,7 +165,7 @@ INTERVAL = Column("interval", "95 % CI", Show.US, "us",
 WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "wrong elements, summed over ranks and checked "
                "calls", "less", usual=0)
 BUSBW = Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more")
-N = Column("n", "n", Show.COUNT, "", "timed samples", detail=True)
+N = Column("n", "n", Show.COUNT, "", "timed samples that count", detail=True)
 STATUS = Column("status", "status", usual="ok")
 LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the launches",
                   optional=True)

@@ -192,6 +192,20 @@ def test_table_and_chart() -> None:
     assert plain_record(record)
 
 
+@pytest.mark.parametrize(("launches", "priced"), [
+    ((1.0, 1.004, 0.996, 1.002, 0.998, 1.001), True), ((1.0, 1.9, 0.6, 1.4, 0.8, 1.2), True),
+    ((1.0, 1.004, 0.996, 1.002, 0.998, 1.001), False)])
+def test_the_lead_explains_only_what_the_table_has(
+    launches: tuple[float, ...], priced: bool,
+) -> None:
+    items = [on_ranks(1, 8e-3, launches=launches), on_ranks(2, 8.1e-3, launches=launches[::-1])]
+    (table,) = cost_tables(costs(*items, hardware=PRICED if priced else {}))
+    lead = " ".join(line.text for line in table.lead)
+    assert ("?" in " ".join(str(row.cells[-1]) for row in table.rows)) is ("?" in lead)
+    assert ("?" in lead) is (launches[1] > 1.5)
+    assert ("cost =" in lead) is priced and "by pairs" not in lead
+
+
 def test_the_currency_is_a_key_of_the_sweep_file() -> None:
     block = {"kind": "collective", "collective": "barrier"}
     found = check_config({"hardware": PRICED, "benchmarks": [block]}, "c.json")

@@ -157,6 +157,24 @@ def test_passes_of_one_launch_are_compared_in_pairs_and_it_is_stated() -> None:
     (table, *_) = scaling_tables(record)
     units = {column.name: column.unit for column in table.columns}
     assert (units["speed_up"], units["efficiency"]) == ("by pairs", "% by pairs")
+    assert any("geometric mean over pairs" in line.text for line in table.lead)
+
+
+def test_a_ratio_by_pairs_is_their_geometric_mean() -> None:
+    passes = ((1.0, 1.0, 1.0, 1.0), (1.0, 4.0, 1.0, 4.0))
+    items = [launched(on_ranks(ranks, 8e-3, launches=(1.0,)), each)
+             for ranks, each in zip((1, 2), passes, strict=True)]
+    items = [replace(item, timing=item.timing and replace(
+        item.timing, launch_medians_s=item.timing.launch_medians_s[:1])) for item in items]
+    efficiency = only(scaling([run_of(*items)], ASKED)).members[1].efficiency
+    assert efficiency is not None and efficiency.value == pytest.approx(0.5)  # not 1 / 2.5
+
+
+def test_no_word_on_efficiency_where_there_is_none() -> None:
+    items = [on_ranks(ranks, 8e-3) for ranks in (1, 2)]
+    crowded = run_of(*items, ranks=2, process={"ranks_a_core": 2.0})
+    assert [bool(scaling_tables_of.lead) for run in (run_of(*items), crowded)
+            for scaling_tables_of in [*scaling_tables(scaling([run], ASKED))][:1]] == [True, False]
 
 
 def test_laws_need_enough_ranks_and_state_how_far_they_hold() -> None:

@@ -69,9 +69,9 @@ ALGBW = metric("algbw_bytes_per_s", "size_bytes / median_s", title="algbw", show
                better="more")
 BUSBW = metric("busbw_bytes_per_s", "algbw_bytes_per_s x busbw_factor", title="busbw",
                show=Show.GB_PER_S, better="more")
-OF_LINK = metric("of_link", "share of what the declared links allow; NaN where none is",
+OF_LINK = metric("of_link", "bytes/s on a rank's links / link_bytes_per_s; NaN where none is",
                  title="of link", show=Show.WHOLE_PERCENT, better="more", optional=True)
-OF_PAIR = metric("of_measured_link", "share of what two ranks reached in the run",
+OF_PAIR = metric("of_measured_link", "bytes/s on a rank's links / measured_link_bytes_per_s",
                  title="of pair", show=Show.WHOLE_PERCENT, better="more", optional=True)
 MEASURED_LINK = metric("measured_link_bytes_per_s", "what two ranks reached in the run",
                        apart=True)

@@ -118,7 +118,7 @@ def predicted_largest(work: Training, unit: int, limit_bytes: int) -> int | None
 
 @dataclass(frozen=True, slots=True)
 class MemoryWork(Workload):
-    """The memory of a training: a sample is one of its steps, and two more are followed.
+    """The memory of a training: its steps are timed, and two more are followed.
 
     ``search``: a search for the largest batch that fits, or one try of it."""
 

@@ -143,15 +143,18 @@ def _sources(label: str, about: Metric, values: Iterable[str | None]) -> Iterato
         yield Line(f"{label} {', '.join(known)}", "quiet", about=(about.name,))
 
 
+_GRADIENTS = "gradients_bytes"
+
+
 def _no_gradients(held: Sequence[Any], predicted: Sequence[Any]) -> Iterator[Line]:
     """Yield why a peak has no gradients, and why their prediction may have some."""
     without = [planned for own, planned in zip(held, predicted, strict=True) if own == 0]
     if without:
         yield Line("  gradients 0.00: the peak was before backward made them; the update before "
-                   "had freed the last ones")
+                   "had freed the last ones", about=(_GRADIENTS,))
     if any(without):
         yield Line("  gradients predicted beside 0.00: the plan's peak is at another moment (at "
-                   "the), which needs about as much")
+                   "the), which needs about as much", about=(_GRADIENTS,))
 
 
 def _tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
@@ -174,7 +177,7 @@ def _tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     yield _table(title, groups, derived, (*own, *MEASURED), (
         *_sources("the peak is of:", derive.PEAK, values("peak_of")),
         *_sources("the capacity is", derive.UTILISATION, values("capacity_of")),
-        *_no_gradients(values("gradients_bytes"),
+        *_no_gradients(values(_GRADIENTS),
                        values("gradients_bytes_of_peak_predicted"))))
     if any(values(derive.MOMENT.name)):
         yield _table(f"{title}: predicted", {where: [

@@ -23,15 +23,14 @@ def recorded_s(work: Replay) -> float | None:
 
 
 RECORDED = metric(
-    "recorded_s", "from the first of these calls to the last in the record",
+    "recorded_s", "from the first issue to the last in the record, of its slowest rank",
     of=lambda item: recorded_s(replay_of(item)), title="recorded", show=Show.US, apart=True,
     optional=True)
 RATIO = metric(
-    "replayed_over_recorded", "median_s over the time from the first issue to the last in the "
-    "record, of its slowest rank", title="replayed/recorded", show=Show.RATIO, better="less",
-    optional=True)
-ENDS = tuple(metric(f"replayed_over_recorded_{end}", "the same of the ends of the interval of "
-                    "median_s") for end in ("low", "high"))
+    "replayed_over_recorded", "median_s / recorded_s", title="replayed/recorded", show=Show.RATIO,
+    better="less", optional=True)
+ENDS = tuple(metric(f"replayed_over_recorded_{end}", f"ci_{end}_s / recorded_s")
+             for end in ("low", "high"))
 METRICS = (
     word("gaps", "gaps of a replay: recorded, together or none",
          of=lambda item: replay_of(item).gaps),

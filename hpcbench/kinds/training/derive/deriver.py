@@ -132,16 +132,17 @@ SAMPLES, TOKENS = (
 MFU, MFU_OF_MEASURED, HFU, HFU_NOMINAL = UTILISATIONS = tuple(
     metric(name, text, title=title, show=Show.SIGNIFICANT_PERCENT, **_SHOWN)
     for name, title, text in (
-        ("mfu", "MFU", "share of the declared peak of the devices, by the FLOPs of the model"),
-        ("mfu_of_measured", "MFU of gemm", "the same, of the best product measured in the run"),
-        ("hfu", "HFU", "of the declared peak, with what checkpointing computes again"),
-        ("hfu_nominal", "HFU nominal", "the same, of whole forward passes")))
+        ("mfu", "MFU", "FLOPs of the model in a step / (median_s x ranks x peak_flops)"),
+        ("mfu_of_measured", "MFU of gemm", "mfu by the best product of the run, not peak_flops"),
+        ("hfu", "HFU", "mfu with what checkpointing computes again"),
+        ("hfu_nominal", "HFU nominal", "hfu with whole forward passes")))
 DEFINITION, MFU_MISSING = (word(name, "which count of FLOPs, or why none")
                            for name in ("mfu_definition", "mfu_missing"))
 BY_DEFINITION = document("mfu_by_definition", "MFU by each count of the model's FLOPs",
                          type=dict[str, float | None])
 COSTS = COST, COST_OF_TOKENS, COST_OF_SAMPLES = tuple(
-    metric(f"cost_per_{of}", "at the price in the sweep file", shown_unit=unit, **_COST)
+    metric(f"cost_per_{of}", "median_s / 3600 x ranks x price_per_device_hour, of so many",
+           shown_unit=unit, **_COST)
     for of, unit in (("step", "a step"), ("million_tokens", "1e6 tokens"),
                      ("million_samples", "1e6 images")))
 PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
@@ -192,7 +193,7 @@ FACTORS = tuple(metric(name, f"{text}; NaN if unknown", title=name.replace("_", 
 COMPUTATION_SCALING, GLOBAL, LIMIT, SOURCE = (
     metric("computation_scaling", "useful time of a sample in the base over that here; NaN without "
            "a base", title="comp. scaling", **_PERCENT),
-    metric("global_efficiency", "times the parallel efficiency", title="global",
+    metric("global_efficiency", "computation_scaling x efficiency_score", title="global",
            **_PERCENT),
     word("efficiency_limit", "smallest factor below 0.8", title="limits",
          optional=True),
@@ -226,7 +227,7 @@ ROOFLINES = document("rooflines", "limits of the step, then of its phases",
 COMPARISONS = document("comparisons", "comparisons of ranks", type=tuple[Comparison, ...])
 METRICS = (
     *OF_TRAINING, SAMPLES, TOKENS, *UTILISATIONS, DEFINITION, MFU_MISSING, BY_DEFINITION, *COSTS,
-    *(metric(name, "median of the phase on the middle rank") for name in PHASES),
+    *(metric(name, "median over ranks of each one's median of the phase") for name in PHASES),
     *(whole(name, "held by the rank with most") for name in MEMORY), PEAK_OF, PARITY, READ_AGAIN,
     OFF, ONLY, *(one for pair in _OVER_PASSES for one in pair),
     OWN_STEPS, NOT_PAIRED, BUBBLE, IS_PARTNER, *SCALINGS, SCORE, *FACTORS, COMPUTATION_SCALING,

@@ -36,7 +36,7 @@ _NOT_CAPTURED = ("cuda_graph: a training step takes data from the host and stamp
 
 @dataclass(frozen=True, slots=True)
 class Training(Workload):
-    """One training strategy on one model: a sample is one optimizer step (docs/training.md).
+    """One training strategy on one model: what is timed is one optimizer step (docs/training.md).
 
     ``model`` names the published extents; ``changed``: some differ, ``shrunk``: none is larger;
     ``named_extents`` do not follow from the others. Extents of the other family are 0.

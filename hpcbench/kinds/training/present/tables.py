@@ -147,8 +147,8 @@ DEFINITIONS_OF_EXPOSURE = (
     "  passes holds opposite answers, see method.md",
 )
 DEFINITIONS_OF_PIPELINES = (
-    "idle = 1 - a rank's own time without communication / t: it waits, or communicates; bubble = "
-    "the share of a step that",
+    "idle = median over passes of 1 - t_p(off) of the rank / t_p: it waits, or communicates; "
+    "bubble = the share of a step that",
     "  the schedule alone makes ranks wait: if all take equally long, and rank by rank if each "
     "takes its own time",
 )
@@ -462,7 +462,7 @@ def _unsure_notes(
               for row in rows for item, _, base in row
               if not all(one.statistics and one.statistics.ci_reliable for one in (item, base))
               for work in [training_of(item.case)]]
-    if unsure:
+    if unsure := [*dict.fromkeys(unsure)]:
         more = len(unsure) - MOST_UNSURE
         yield Line(f"? {', '.join(unsure[:MOST_UNSURE])}{f' and {more} more' if more > 0 else ''}: "
                    "unreliable, of medians whose 95 % CI is ?; use more passes")

@@ -294,7 +294,7 @@ class Strategy:
         """Agree at the end of a step on the shares of the next. All ranks call it."""
 
     def slow_down(self, seconds: float) -> None:
-        """Slow each sample down by so much from now on, for tests."""
+        """Slow each sample of the batch down by so much from now on, for tests."""
         raise NotImplementedError
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
