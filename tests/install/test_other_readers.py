@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import random
@@ -12,9 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 
 from golden import RESULTS
+from hpcbench.fleet.history.change_points import steps
 from hpcbench.interop.formats.export.cases import ExportedRun, ExportRequest, exported_run
 from hpcbench.interop.formats.export.tables import as_otava
 from hpcbench.interop.formats.export.write import export_files
@@ -58,7 +62,8 @@ const values = new h5wasm.File(path, 'r').get(name).value;
 console.log(JSON.stringify(Array.from(values, String)));
 process.exit(0);
 """
-OTAVA = """
+COLUMN = "all_reduce_gloo_cpu_fp32_sum_64B_n=2.time"
+OTAVA = f"""
 tests:
   nightly:
     type: csv
@@ -66,7 +71,7 @@ tests:
     time_column: time
     attributes: [commit]
     metrics:
-      time: {column: all_reduce_gloo_cpu_fp32_sum_64B_n=2.time, direction: -1}
+      time: {{column: {COLUMN}, direction: -1}}
 """
 
 
@@ -125,11 +130,14 @@ def test_otava_finds_a_step_in_the_columns_that_it_gets(tmp_path: Path) -> None:
     pip_install(Path(sys.prefix), "--target", str(tmp_path / "packages"), "apache-otava")
     assert OTAVA.strip() in (ROOT / "docs" / "other-tools.md").read_text("utf-8")
     (tmp_path / "otava.yaml").write_text(OTAVA)
-    (tmp_path / "runs.csv").write_bytes(as_otava(thirty_runs(), ExportRequest()).content)
+    content = as_otava(thirty_runs(), ExportRequest()).content
+    (tmp_path / "runs.csv").write_bytes(content)
     done = in_folder(tmp_path, sys.executable, "-m", "otava.main", "analyze", "nightly",
                      "--config-file", "otava.yaml", "--since", "2026-01-01", "--output", "json")
     assert [(change["metric"], change["index"]) for row in json.loads(done.stdout)["nightly"]
             for change in row["changes"]] == [("time", 20)], done.stderr
+    times = [float(row[COLUMN]) for row in csv.DictReader(io.StringIO(content.decode()))]
+    assert [step.index for step in steps(np.array(times))] == [20], "as Otava finds"
 
 
 def thirty_runs() -> list[ExportedRun]:
