@@ -74,15 +74,46 @@ def _compiling(record: Any, name: str) -> Callable[..., Any]:
 
 
 def _compiled(record: Any, name: str) -> Any:
-    """Have the standard library define a class with the same fields, and take a method of it."""
+    """Put a method in the place of the one that compiles it, and return it."""
+    setattr(record, name, _init(record) if name == "__init__" else _of_twin(record, name))
+    return vars(record)[name]
+
+
+def _init(record: Any) -> Callable[..., None]:
+    """Return what fills the fields. The standard library compiles two methods more with it."""
+    missing = dataclasses.MISSING
+    known: dict[str, Any] = {"_set": object.__setattr__, "_missing": missing}
+    parameters: dict[bool, list[str]] = {False: ["self"], True: []}
+    lines = ["pass"]
+    for at, field in enumerate(dataclasses.fields(record)):
+        name = given = value = field.name
+        if field.default is not missing:
+            known[f"_{at}"] = field.default
+            given = f"{name}=_{at}"
+        elif field.default_factory is not missing:
+            known[f"_{at}"] = field.default_factory
+            given = f"{name}=_missing"
+            value = f"_{at}() if {name} is _missing else {name}"
+        parameters[bool(field.kw_only)].append(given)
+        lines.append(f"_set(self, {name!r}, {value})")
+    if hasattr(record, "__post_init__"):
+        lines.append("self.__post_init__()")
+    behind, named = parameters.values()
+    head = ", ".join([*behind, *(["*"] if named else []), *named])
+    exec(f"def __init__({head}):\n  " + "\n  ".join(lines), known)
+    made: Callable[..., None] = known["__init__"]
+    made.__qualname__ = f"{record.__qualname__}.__init__"  # of the error that a value is missing
+    return made
+
+
+def _of_twin(record: Any, name: str) -> Any:
+    """Have the standard library define a class with the same fields; return a method of it."""
     fields = {field.name: field for field in dataclasses.fields(record)}
-    more = {"__post_init__": None} if hasattr(record, "__post_init__") else {}
     twin: Any = type(record.__name__, (), {
-        **fields, **more, "__annotations__": {name: one.type for name, one in fields.items()},
+        **fields, "__annotations__": {name: one.type for name, one in fields.items()},
         "__module__": record.__module__, "__qualname__": record.__qualname__,
         "__doc__": record.__doc__})  # else a signature is worked out for it
     twin = dataclasses.dataclass(
-        twin, init=name == "__init__", repr=name == "__repr__", eq=name in ("__eq__", "__hash__"),
-        frozen=True)
-    setattr(record, name, vars(twin)[name])
+        twin, init=False, repr=name == "__repr__", eq=name == "__eq__",
+        unsafe_hash=name == "__hash__")
     return vars(twin)[name]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from hpcbench.config.schema import Config, stored_config
@@ -17,6 +17,7 @@ from hpcbench.launch.session import usual_limit_s
 from hpcbench.operations.functions import file_hash
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History
+from hpcbench.records import dataclass
 from hpcbench.texts import Verbosity, path_of
 from hpcbench.trace import container
 from hpcbench.units import plural

@@ -6,12 +6,12 @@ coefficients not below 0."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.records import dataclass
 from hpcbench.statistics.order import Interval, t_quantile
 
 SPARE = 2

@@ -15,7 +15,6 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from hpcbench.operations.collectives import Call, cold_bytes, too_many_cold_sets
 from hpcbench.plan.case import Case
 from hpcbench.plan.support import unsupported
 from hpcbench.plan.workload import Features
+from hpcbench.records import dataclass
 from hpcbench.trace.schema import bare_uuid
 from hpcbench.units import grouped, plural, rank_list, size_text
 

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 from hpcbench.import_path import die_with_parent
 from hpcbench.measurement.process import KernelFiles
 from hpcbench.operations.gpu_nodes import nvidia_gpus
+from hpcbench.records import dataclass
 from hpcbench.texts import error_line
 
 ChildTask = Callable[[], Iterable[tuple[str, Any]]]

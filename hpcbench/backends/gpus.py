@@ -15,11 +15,12 @@ import importlib
 import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from hpcbench.measurement.process import KernelFiles
+from hpcbench.records import dataclass
 from hpcbench.trace.schema import bare_uuid
 
 _THROTTLE_REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal",

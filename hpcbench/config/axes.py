@@ -9,7 +9,6 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
@@ -17,6 +16,7 @@ from hpcbench.operations.arrival import MOST_NS, TOGETHER, WHO, ArrivalPattern
 from hpcbench.operations.collectives import DTYPE_BYTES as DTYPE_BYTES
 from hpcbench.operations.collectives import MAX_WORLD_SIZE as MAX_WORLD_SIZE
 from hpcbench.operations.collectives import NUMBER_BYTES
+from hpcbench.records import dataclass
 from hpcbench.texts import holds_secret, masked
 from hpcbench.units import duration_text, parse_bytes, parse_duration_ns, shortened
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, get_args
@@ -54,6 +54,7 @@ from hpcbench.config.section import (
 )
 from hpcbench.errors import ConfigError, PluginError
 from hpcbench.kinds.registry import KindSpec, kind_aliases, kinds, spec_of
+from hpcbench.records import dataclass
 from hpcbench.texts import is_valid, masker, to_json, valid
 
 _LONGEST_KEY = 200

@@ -8,7 +8,7 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
@@ -42,6 +42,7 @@ from hpcbench.config.axes import (
 from hpcbench.errors import ConfigError, FileError
 from hpcbench.kinds.registry import kind_aliases, kinds
 from hpcbench.operations.collectives import collective_names, collectives
+from hpcbench.records import dataclass
 from hpcbench.units import parse_bytes
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"

@@ -9,7 +9,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +56,7 @@ from hpcbench.profiling.profiled_cases import (
     rank_file,
     stall,
 )
+from hpcbench.records import dataclass
 from hpcbench.telemetry.sampler import Sampler, open_sampler
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header

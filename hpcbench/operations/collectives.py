@@ -19,12 +19,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Literal
 
 from hpcbench.errors import PluginError
+from hpcbench.records import dataclass
 from hpcbench.registry import Registry
 
 ENTRY_POINTS = "hpcbench.collectives"

@@ -6,9 +6,10 @@ and the attention itself are not products with a weight and are left out."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
+
+from hpcbench.records import dataclass
 
 OWN_LIBRARY = "hpcbench"
 """The library of our own models."""

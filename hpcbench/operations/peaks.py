@@ -8,8 +8,9 @@ of a link is of one direction: where a document adds both directions, half of it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from hpcbench.records import dataclass
 
 TERA = 1e12
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -17,6 +17,7 @@ from annotated_types import Interval
 from hpcbench import limits
 from hpcbench.errors import FileError, command_line
 from hpcbench.operations.collectives import MAX_WORLD_SIZE
+from hpcbench.records import dataclass
 from hpcbench.texts import from_json, to_json
 
 FORMAT = "hpcbench.traffic"

@@ -10,7 +10,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from hpcbench.errors import FileError, TraceError, UsageError
 from hpcbench.limits import Unpacked
+from hpcbench.records import dataclass
 from hpcbench.texts import to_json
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Phases, Samples, from_values
 from hpcbench.units import rank_list

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from hpcbench.profiling.profiled_cases import (
     rank_file,
     read_rank_file,
 )
+from hpcbench.records import dataclass
 from hpcbench.reduce.fold import RankClocks, edges, extreme_durations, fold_samples, rank_clocks
 from hpcbench.reduce.history import open_attempts
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.operations.arrival import ROTATING, TOGETHER
 from hpcbench.plan.case import Case, case_to_json
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseResult, CaseSamples, LateArrivals
 from hpcbench.reduce.stack import pass_slices
 from hpcbench.texts import to_json

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import SentBytes, facts_of
 from hpcbench.reduce.results import CaseResult, Usage
 from hpcbench.reduce.stack import PassKey

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.records import dataclass
 from hpcbench.statistics.distributions import distributions
 from hpcbench.statistics.interval import chance_of_one_side
 from hpcbench.statistics.order import Interval, Values, median, medians, t_quantile, t_tail

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 
+from hpcbench.records import dataclass
 from hpcbench.statistics.interval import t_of_normal
 from hpcbench.statistics.order import Interval, Values, median
 

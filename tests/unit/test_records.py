@@ -361,6 +361,8 @@ def test_values_are_kept_compared_and_shown() -> None:
     assert Theirs(1, size=4) == Theirs(-1, size=4)
     with pytest.raises(TypeError, match=r"Point\.__init__\(\) missing 1 required"):
         Point()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="positional"):
+        Point(1, [], 3)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("copied", [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from hpcbench.records import dataclass
 from hpcbench.statistics.order import Values, median
 
 MIN_N = 20
