@@ -44,7 +44,17 @@ from hpcbench.report.charts import (
 )
 from hpcbench.report.console import print_results
 from hpcbench.report.plots import draw, plot_results
-from hpcbench.report.plots.style import MORE, REPORT, caption, cut, sentences, short_labels, width
+from hpcbench.report.plots.style import (
+    MORE,
+    POINTS,
+    REPORT,
+    caption,
+    cut,
+    our_look,
+    sentences,
+    short_labels,
+    width,
+)
 from hpcbench.report.summary import write_summary
 from hpcbench.trace.schema import Flag
 from hpcbench.views.chart import (
@@ -127,12 +137,20 @@ def test_whole_sentences_are_kept() -> None:
     assert sentences("One. Two.", 3.0, 8, MORE) == "One. Two."
 
 
+def test_a_text_is_as_wide_as_it_is_measured() -> None:
+    text = Figure(dpi=POINTS).text(0, 0, "i" * 40, fontsize=9)
+    with our_look():
+        inches = text.get_window_extent().width / POINTS
+    assert inches == pytest.approx(width("i" * 40, 9), rel=0.01)
+
+
 @pytest.mark.parametrize("chart", [
     dots(f"{LONG}A=1", f"{LONG}A=2"), bars(f"{LONG}A=1", f"{LONG}A=2", title="t" * 300,
                                            note="A sentence that is long. " * 40)])
 def test_no_text_crosses_an_edge_of_the_figure(chart: Chart) -> None:
     figure = draw(chart, "an origin " * 60)
-    figure.draw_without_rendering()
+    with our_look():
+        figure.draw_without_rendering()
     beyond = {tick.label1 for axes in figure.axes for tick in axes.xaxis.get_major_ticks()
               if tick.get_loc() > axes.get_xlim()[1]}  # which are not drawn
     for text in figure.findobj(Text):

@@ -20,7 +20,7 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import case_to_map, charts_of, rank_iteration
 from hpcbench.report.plots import bare, plot_results
-from hpcbench.report.plots.style import PAPER, REPORT, Style
+from hpcbench.report.plots.style import PAPER, REPORT, Style, our_look
 from hpcbench.views.chart import BarChart, Chart, ChartPoint, LineChart
 from results_factory import (
     MemorySamples,
@@ -83,7 +83,8 @@ def test_long_numbers_leave_room_for_the_label_of_their_axis(
 def check_texts(chart: Chart, style: Style = PAPER) -> None:
     figure = bare(chart, style)
     assert figure.get_figwidth() == style.width
-    figure.draw_without_rendering()
+    with our_look():
+        figure.draw_without_rendering()
     for text in figure.findobj(Text):
         if not text.get_text().strip() or not text.get_visible():
             continue

@@ -19,7 +19,7 @@ from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.present import MAX_LINES, MAX_ROWS, collective_figures
 from hpcbench.report.charts import ChartChoice, canary_chart, charts_of, chosen_charts
 from hpcbench.report.plots import draw, drawn, plot_file, plot_results
-from hpcbench.report.plots.style import PAPER, in_unit, thin
+from hpcbench.report.plots.style import PAPER, in_unit, our_look, thin
 from hpcbench.views.chart import (
     Axis,
     Bar,
@@ -312,7 +312,8 @@ def test_any_number_of_columns_stands_beside_bars(columns: int) -> None:
                  for at in range(2))
     figure = draw(BarChart(*HEAD, Axis("time", Show.US, "us"), NUMBERS[:columns],
                            (BarSection("", bars),), ()), "a run")
-    figure.draw_without_rendering()
+    with our_look():
+        figure.draw_without_rendering()
     cells = [text.get_window_extent() for text in figure.axes[0].texts
              if text.get_text() == "2.00"]
     assert len(cells) == columns
