@@ -44,10 +44,10 @@ from hpcbench.reduce.kind_facts import (
 )
 from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.reduce import exit_code
-from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results import CUT, CaseResult, Results
 from hpcbench.reduce.results_file import each_once
 from hpcbench.texts import valid
-from hpcbench.units import digits, rank_list
+from hpcbench.units import digits, plural, rank_list
 
 GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
     "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
@@ -200,7 +200,11 @@ def missing_ranks(results: Results) -> Iterator[Reason]:
 
 
 def not_sound(results: Results) -> Iterator[Reason]:
-    """Yield a reason for each finding by which the results are not one sound run."""
+    """Yield a reason for each finding by which the results are not one sound run, and for a log
+    that is cut."""
+    if n_cut := sum(item.timing is not None and CUT in item.timing.quality
+                    for item in results.cases):
+        yield Reason(MISSING, "run", f"{plural(n_cut, 'case')} of a log that is cut or torn")
     yield from (Reason(_OF_FINDING.get(one.code, CANNOT_TELL), "run", f"{one.code}: {one.message}")
                 for one in results.findings if one.scope == "run")
 

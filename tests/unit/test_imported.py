@@ -413,6 +413,15 @@ def test_other_formats_say_that_a_log_is_not_whole(name: str, tmp_path: Path) ->
     assert {int(one) for one in said} == {int(code)} and len(said) > 4
 
 
+def test_a_cut_log_that_holds_its_limits_is_not_good(tmp_path: Path) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("limits:\n  - {metric: busbw, select: {size_bytes: 268435456}, min: 1}\n")
+    for name, outcome in (("whole", GOOD), ("without its end", MISSING)):
+        (tmp_path / "log").write_text(ENDS[name][0])
+        imported(tmp_path, tmp_path / "log")
+        assert check_file([tmp_path / "imported.h5"], limits).outcome == outcome
+
+
 def test_only_the_table_that_is_cut_has_no_end(tmp_path: Path) -> None:
     second = RIGHT.replace("all_reduce", "broadcast")
     text = RIGHT + second[:second.index("# Out of bounds")]
