@@ -202,6 +202,16 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
+def vary(rows: Iterable[Iterable[Value]]) -> tuple[list[Value], list[list[Value]]]:
+    """Return what all rows have, in the order of the first one, and what each has beside.
+
+    Items are words, options, or, if the place counts, pairs such as ``enumerate`` makes."""
+    each = [list(row) for row in rows]
+    common = set.intersection(*map(set, each)) if each else set[Value]()
+    own = [[item for item in row if item not in common] for row in each]
+    return [item for item in each[0] if item in common] if each else [], own
+
+
 def by_value(values: Mapping[int, Value]) -> dict[Value, list[int]]:
     """Return the ranks that have each value, of values by rank."""
     return grouped((value, rank) for rank, value in values.items())

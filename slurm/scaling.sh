@@ -7,6 +7,10 @@
 # Prints the numbers of the jobs. SCALING_ARGUMENTS are given to each run: SCALING_ARGUMENTS="--launches 3"
 set -eu
 [ -f slurm/scaling.py ] || { echo "slurm/scaling.sh: run it in the checkout, which has slurm/scaling.py" >&2; exit 2; }
+[ $# -ge 2 ] && [ -r "$1" ] || { echo "slurm/scaling.sh: give a job file that can be read and numbers of nodes, such as: slurm/scaling.sh slurm/cpu.sbatch 1 2 4" >&2; exit 2; }
+for nodes in "${@:2}"; do
+    [[ $nodes =~ ^[1-9][0-9]*$ ]] || { echo "slurm/scaling.sh: '$nodes' is no number of nodes: give 1, 2, 4 and so on" >&2; exit 2; }
+done
 file=$1
 shift
 name=scaling-$(date +%Y%m%d-%H%M%S)

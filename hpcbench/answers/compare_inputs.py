@@ -28,9 +28,8 @@ from hpcbench.reduce.run_checks import stable_facts
 from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import PassTimes
 from hpcbench.texts import valid
-from hpcbench.units import grouped, three_digits
+from hpcbench.units import grouped, three_digits, vary
 from hpcbench.views.columns import median_cell
-from hpcbench.views.labels import vary
 
 OPTION, ENV = "options.", "env."
 UNSET = "unset"

@@ -26,9 +26,8 @@ from hpcbench.answers.tasks import LAUNCHES, OVER_PAIRS, PASSES, counted_as
 from hpcbench.reduce.results_file import FILE_NAME
 from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
 from hpcbench.statistics.order import Interval
-from hpcbench.units import grouped, in_launches, plural
+from hpcbench.units import grouped, in_launches, plural, vary
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
-from hpcbench.views.labels import vary
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 MEANINGS = {

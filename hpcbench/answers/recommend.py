@@ -180,8 +180,11 @@ def _preference(ranking: Ranking) -> Preference:
 def recommend_answers(picks: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
     """Yield the answers for each key of each kind, the clear ones first."""
     if not picks:
-        yield Answer(CANNOT_TELL, "fastest setting: nothing to compare; give a key that does "
-                     "the same work in another way, such as backend or strategy, several values")
+        without = sum(item.statistics is None for run in runs for item in run.results.cases)
+        yield Answer(CANNOT_TELL, "fastest setting: nothing to compare; " + (
+            f"planned cases without a time: {without}" if without else
+            "give a key that does the same work in another way, such as backend or strategy, "
+            "several values"))
     subjects = _subjects(picks)
     side = Side("", tuple(run.results for run in runs))
     for (_, key), of_key in grouped(((one.kind, one.key), one) for one in picks).items():

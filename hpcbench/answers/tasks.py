@@ -19,8 +19,7 @@ from hpcbench.reduce.records import passes_by_launch
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, shifts_in_launches
 from hpcbench.statistics.order import Interval
-from hpcbench.units import grouped, plural
-from hpcbench.views.labels import vary
+from hpcbench.units import grouped, plural, vary
 
 RANKS = "world_size"
 FEWEST = 3

@@ -63,7 +63,8 @@ class Case:
     a probe of the machine can show (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
     be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
     The former may be off by the share ``memory_error``; what is over a declared limit by less is
-    tried, and ``note`` states it. With ``cuda_graph`` a call is the replay of a captured one."""
+    tried, and ``note`` states it. With ``cuda_graph`` a call is the replay of a captured one.
+    ``marks`` are what tells it from cases whose label is the same but for them."""
 
     case_id: str
     index: int
@@ -91,6 +92,7 @@ class Case:
     note: str = ""
     cuda_graph: bool = False
     arrival: ArrivalPattern = TOGETHER
+    marks: str = ""
 
     @property
     def validate(self) -> bool:
@@ -153,7 +155,15 @@ class Case:
         parts += [self.check.text] if self.checks else []
         parts += [self.arrival.label] if self.arrival != TOGETHER else []
         parts += [f"{key}={value}" for key, value in self.env]
-        return as_field(" ".join(filter(None, parts)))  # a program's case may have no backend
+        return as_field(" ".join(filter(None, (*parts, self.marks))))  # a program's case may have no backend
+
+    @property
+    def unlabelled(self) -> tuple[str, ...]:
+        """Return the settings that the label does not have, each one word."""
+        least = () if self.is_fixed else (f"min_iterations={self.min_iterations}",)
+        return (f"validate={str(self.check.plain).lower()}", f"warmup={self.warmup}",
+                f"iterations={self.iterations}", *least, f"poll_interval_s={self.wakeup_s:g}",
+                *(word for word in self.marks.split() if word.startswith("id=")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +215,8 @@ def case_to_json(case: Case) -> dict[str, Any]:
     """Return one case as plain JSON values; `case_from_json` is the inverse."""
     plain = {"validate" if item.name == "check" else item.name: getattr(case, item.name)
              for item in fields(case)}
+    if not case.marks:
+        del plain["marks"]
     return {**plain, "validate": case.validate, "workload": case.workload.to_json(),
             "arrival": case.arrival.text, "checks": case.checks}
 

@@ -17,7 +17,7 @@ from hpcbench.plan.case import Case, Plan, Planner, PlanRequest, planner_of
 from hpcbench.plan.choice import fitting, labels_of
 from hpcbench.plan.order import case_budget_s, device_kind, ordered, setup_s, within_timeout_s
 from hpcbench.plan.points import refuse_huge
-from hpcbench.units import grouped, plural
+from hpcbench.units import grouped, plural, vary
 
 
 def make_plan(config: Config, world_size: int) -> Plan:
@@ -30,7 +30,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
         blocks = _chosen_blocks(config, world_size)
         planners = {kind: planner_of(kind) for kind in {block.kind for _, block in blocks}}
         every = _every_case(blocks, planners, PlanRequest(config, world_size))
-        distinct = _distinct(every)
+        distinct = _told_apart(_distinct(every))
         kept = ordered(_of_target(_matching(_selected(distinct, config), config), config))
         cases = tuple(replace(case, index=index)
                       for index, case in enumerate(_with_budget(kept, config)))
@@ -65,6 +65,17 @@ def _distinct(every: Sequence[Case]) -> list[Case]:
     return [same[0] if len(same) == 1 or not (name := same[0].workload.origin) else replace(
         same[0], workload=replace(same[0].workload, **{name: joined_origins(  # type: ignore[type-var]
             getattr(case.workload, name) for case in same)})) for same in cases_by_id.values()]
+
+
+def _told_apart(cases: Sequence[Case]) -> list[Case]:
+    """Return the cases; of several with one label each with the marks that tell it apart."""
+    marks: dict[str, str] = {}
+    for alike in grouped((case.label, case) for case in cases).values():
+        _, own = vary(case.unlabelled for case in alike)
+        texts = [" ".join(words) for words in own]
+        marks |= {case.case_id: f"id={case.case_id}" if texts.count(text) > 1 else text
+                  for case, text in zip(alike, texts, strict=True) if len(alike) > 1}
+    return [replace(case, marks=marks.get(case.case_id, "")) for case in cases]
 
 
 def joined_origins(origins: Iterable[str]) -> str:

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
 
-T = TypeVar("T")
+from hpcbench.units import vary
+
 _SIZE = re.compile(r"\d+B")
-
-
-def vary(rows: Iterable[Iterable[T]]) -> tuple[list[T], list[list[T]]]:
-    """Return what all rows have, in the order of the first one, and what each has beside.
-
-    Items are words, options, or, if the place counts, pairs such as ``enumerate`` makes."""
-    each = [list(row) for row in rows]
-    common = set.intersection(*map(set, each)) if each else set[T]()
-    own = [[item for item in row if item not in common] for row in each]
-    return [item for item in each[0] if item in common] if each else [], own
 
 
 def own_words(names: Sequence[str]) -> list[str]:

@@ -14,10 +14,9 @@ from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import OF_PROGRAMS
 from hpcbench.reduce.metric import Metric, Records, Show, Values
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import grouped, in_summary_units
+from hpcbench.units import grouped, in_summary_units, vary
 from hpcbench.views import columns
 from hpcbench.views.chart import file_name
-from hpcbench.views.labels import vary
 from hpcbench.views.table import (
     RANGE,
     Cell,

@@ -28,8 +28,8 @@ from hpcbench.units import (
     to_gb_per_s,
     to_ms,
     to_tflop_per_s,
+    vary,
 )
-from hpcbench.views.labels import vary
 
 Tone = str
 """How much a line matters: one of TONES."""

@@ -6,8 +6,8 @@
     hpcbench plan SWEEP --json | python3 judge.py plan
 
 Each line that it prints begins with ``refuse``, ``unchecked`` or ``secret``; of a plan it prints
-two numbers. It needs nothing but Python 3.9, because it runs where kubectl is. Objects are those of
-the Kubernetes API.
+two numbers, or why there is none behind two dashes. It needs nothing but Python 3.9: it runs
+where kubectl is. Objects are those of the Kubernetes API.
 """
 
 from __future__ import annotations
@@ -191,8 +191,12 @@ def all_ports(ports: Sequence[Object]) -> bool:
 
 
 def of_plan(every: Sequence[Object]) -> Iterator[str]:
-    """Yield the seconds that a plan takes, and the GiB of host memory that each rank needs."""
+    """Yield the seconds that a plan takes, and the GiB of host memory that each rank needs; of a
+    plan that was refused the problem."""
     for plan in every:
+        if "cases" not in plan:
+            yield "- - " + "; ".join(plan.get("problems", ["hpcbench plan prints no cases"]))
+            continue
         most = max((case["host_bytes"] + case["memory_bytes"] * (case["device"] != "cuda")
                     for case in plan["cases"] if not case["skip"]), default=0)
         need = max(RANK_GIB, -(-most // 2**30) + RANK_GIB // 2)

@@ -131,12 +131,16 @@ choose_sweep() {
 # Set $memory, GiB that a node's pod asks for, and say so if the plan takes longer than the limit. Both
 # need hpcbench on PATH; else it is 4 GiB for each rank.
 plan_ahead() {
-    local seconds= need=4
+    local seconds= need= problem=
     if command -v hpcbench >/dev/null; then
-        read -r seconds need < <(hpcbench plan "$sweep" --world-size "$ranks" --json \
+        read -r seconds need problem < <(hpcbench plan "$sweep" --world-size "$ranks" --json \
             ${arguments[@]+"${arguments[@]}"} 2>/dev/null | python3 "$here/judge.py" plan) ||
-            say "not planned: hpcbench plan does not take this sweep with these arguments" >&2
-        if [ "${seconds:-0}" -gt "$time_limit" ]; then
+            problem="hpcbench plan prints nothing"
+        if [ -n "$problem" ]; then
+            say "not planned: $problem" >&2
+            seconds=0 need=4
+        fi
+        if [ "$seconds" -gt "$time_limit" ]; then
             say "the plan takes about $seconds s, HPCBENCH_TIME_LIMIT is $time_limit: cases will be left out" >&2
         fi
     fi

@@ -116,7 +116,11 @@ def test_where_hpcbench_is_the_plan_is_held_against_the_limit_and_gives_the_memo
     assert memory_of(plenty) == memory_of(few) == "20Gi"
     assert not plenty.stderr and "HPCBENCH_TIME_LIMIT is 5:" in few.stderr
     odd = run_render("1", HPCBENCH_ARGUMENTS="--fail-below x:median_s=1s", **here)
-    assert memory_of(odd) == "16Gi" and "not planned" in odd.stderr
+    assert memory_of(odd) == "16Gi" and "--fail-below" in odd.stderr
+    (tmp_path / "sweep.json").write_text('{"benchmarks": [{"kind": "collectiv"}]}')
+    wrong = run_render("1", **here)
+    assert memory_of(wrong) == "16Gi" and '"collectiv" is not' in wrong.stderr
+    assert "Traceback" not in odd.stderr + wrong.stderr
 
 
 def test_pods_outlive_every_limit_and_leave_time_to_copy() -> None:

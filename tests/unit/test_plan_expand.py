@@ -50,6 +50,18 @@ def test_the_last_axis_is_the_fastest() -> None:
     assert [case.index for case in plan.cases] == list(range(8))
 
 
+def test_cases_that_differ_in_what_labels_leave_out_are_told_apart_and_found_by_it() -> None:
+    """Also where --only leaves one of them."""
+    axes = {"size": [8], "backend": ["gloo"], "validate": [False, True], "iterations": [8, 12]}
+    labels = [case.label for case in plan_of(axes).cases]
+    assert len({*labels}) == 4
+    assert all(words in labels[-1] for words in ("validate=true", "iterations=12"))
+    (case,) = plan_of(axes, only=["validate=false iterations=12"]).cases
+    assert (case.validate, case.iterations) == (False, 12) and case.label in labels
+    (alone,) = plan_of({**axes, "validate": True, "iterations": 8}).cases
+    assert not alone.marks and labels[2].startswith(f"{alone.label} ")
+
+
 def test_options_a_collective_does_not_have_are_dropped_and_equal_points_planned_once() -> None:
     plan = plan_of({"collective": ["broadcast", "barrier"], "op": ["sum", "max"],
                     "root": [0, 1], "size": [8, 16]})

@@ -309,6 +309,18 @@ def test_headings_of_a_brief_table_are_those_of_its_cells() -> None:
     assert [ranged.brief().columns[0].unit, ranged.brief().rows[0].cells] == ["%", (2.0,)]
 
 
+def test_cases_that_differ_in_their_checks_or_iterations_alone_have_a_row_each() -> None:
+    cases = sweep(("all_reduce",), ("gloo", "mpi"), sizes=(2**20,))
+    others = [replace(case, case_id=f"{case.case_id}{name}", **{name: value})
+              for case in cases for name, value in (("check", UNCHECKED), ("iterations", 7))]
+    items = [ok(case, 1e-3 * (index + 1)) for index, case in enumerate((*cases, *others))]
+    (table,) = brief_tables_of(make_results(tuple(items)))
+    ways = len({(case.check, case.iterations) for case in (*cases, *others)})
+    assert ways > 1 and len({row.cells[:3] for row in table.rows}) == ways == len(table.rows)
+    assert sorted(case_id for row in table.rows for _, case_id in row.of_spans) == sorted(
+        item.case.case_id for item in items)
+
+
 def test_a_backend_stands_beside_the_first_one_and_the_clearly_fastest_is_named() -> None:
     cases = sweep(("all_reduce",), sizes=(2**20, 2**21))
     items = tuple(ok(case, 6e-3 if case.backend == "gloo" else 2e-3) for case in cases)

@@ -18,13 +18,12 @@ from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import case_rows
 from hpcbench.report.terminal import print_lines, table_lines, tone_line
-from hpcbench.units import format_seconds, round_bytes, three_digits
+from hpcbench.units import format_seconds, round_bytes, three_digits, vary
 from hpcbench.views.labels import (
     distinct_names,
     own_words,
     short_labels,
     shortened,
-    vary,
     without_shared,
 )
 from hpcbench.views.presenter import Presenter, presenter_of

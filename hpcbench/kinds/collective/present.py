@@ -18,9 +18,8 @@ from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.trace.schema import UNKNOWN
-from hpcbench.units import format_bytes, grouped, plural, size_text
+from hpcbench.units import format_bytes, grouped, plural, size_text, vary
 from hpcbench.views import chart, columns
-from hpcbench.views.labels import vary
 from hpcbench.views.metric_tables import (
     INTERVAL,
     OUTCOME,
@@ -400,8 +399,18 @@ def brief_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     named: dict[str, Callable[[CaseResult], Cell]] = {
         **({"backend": lambda item: item.case.backend} if alone and len(backends) > 1 else {}),
         **varied}
-    rows = grouped(((collective_of(item.case).collective, *(of(item) for of in named.values()),
-                     _size(item)), item) for item in items)
+
+    def in_rows() -> dict[tuple[Cell, ...], list[CaseResult]]:
+        return grouped(((collective_of(item.case).collective, *(of(item) for of in named.values()),
+                         _size(item)), item) for item in items)
+
+    rows = in_rows()
+    if any(len({item.case.backend for item in row}) < len(row) for row in rows.values()):
+        own = vary(item.case.unlabelled for item in items)[1]
+        texts_with = {item.case.case_id: " ".join(words)
+                      for item, words in zip(items, own, strict=True)}
+        named["with"] = lambda item: texts_with[item.case.case_id]
+        rows = in_rows()
     spans = [""] if alone else backends
     yield Table(
         ", ".join((title, *backends[:alone and len(backends) == 1], *words)),

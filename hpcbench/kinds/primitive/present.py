@@ -20,10 +20,10 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import grouped, plural
+from hpcbench.units import grouped, plural, vary
 from hpcbench.views import chart, columns
 from hpcbench.views.columns import ends_of, middle_cell, names_of, pass_range
-from hpcbench.views.labels import distinct_names, short_labels, vary
+from hpcbench.views.labels import distinct_names, short_labels
 from hpcbench.views.metric_tables import (
     INTERVAL,
     OUTCOME,

@@ -15,11 +15,11 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult, Steps
-from hpcbench.units import grouped, in_parts, plural, three_digits, with_sizes
+from hpcbench.units import grouped, in_parts, plural, three_digits, vary, with_sizes
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
 from hpcbench.views.columns import TABLED, any_profile, pass_range, straggler_text
-from hpcbench.views.labels import short_labels, vary
+from hpcbench.views.labels import short_labels
 from hpcbench.views.metric_tables import ShownColumn, metric_column, of_case
 from hpcbench.views.table import (
     Cell,

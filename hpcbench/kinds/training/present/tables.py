@@ -21,9 +21,8 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import digits, grouped, plural
+from hpcbench.units import digits, grouped, plural, vary
 from hpcbench.views import columns, metric_tables
-from hpcbench.views.labels import vary
 from hpcbench.views.metric_tables import (
     INTERVAL,
     LAUNCHES,
