@@ -155,7 +155,8 @@ class Case:
         parts += [self.check.text] if self.checks else []
         parts += [self.arrival.label] if self.arrival != TOGETHER else []
         parts += [f"{key}={value}" for key, value in self.env]
-        return as_field(" ".join(filter(None, (*parts, self.marks))))  # a program's case may have no backend
+        parts += [self.marks]
+        return as_field(" ".join(filter(None, parts)))  # a program's case may have no backend
 
     @property
     def unlabelled(self) -> tuple[str, ...]:
