@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -153,14 +154,13 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
 
 @pytest.mark.parametrize(("block", "words"), [
     ({"batch_size": 4, "accumulation": 3}, "4 samples (batch_size) cannot be divided evenly"),
-    ({"heads": 5}, "hidden=128 cannot be divided among 5 heads; take a multiple of 5, or heads=4 "
-                   "or 8"),
-    ({"kv_heads": 3}, "kv_heads=3 does not divide 8 heads; take 2 or 4"),
+    ({"heads": 5}, "hidden=128 cannot be divided among 5 heads"),
+    ({"kv_heads": 3}, "kv_heads=3 does not divide 8 heads"),
     ({"strategies": "tensor", "kv_heads": 2}, "2 key-value heads cannot be divided evenly among 4"),
     ({"strategies": "tensor", "inner": 510}, "510 columns of the MLP cannot be divided evenly"),
     ({"strategies": "qlora", "inner": 96}, "inner=96 is not a multiple of 64"),
     ({"library": "transformers", "kv_heads": 2}, "library transformers has no transformer-tiny "
-     "whose queries share keys and values: give kv_heads 8, or take library hpcbench"),
+     "whose queries share keys and values; library hpcbench has"),
     ({"hidden": 100}, "hidden=100 cannot be divided among the 8 heads"),
     ({"strategies": "single", "world_size": 4}, "single trains on one rank, not on 4"),
     ({"strategies": {"hsdp": {"replicas": 3}}}, "4 ranks cannot be divided evenly into 3"),
@@ -187,6 +187,32 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
 ])
 def test_what_cannot_run_is_a_skip_with_its_reason(block: dict[str, Any], words: str) -> None:
     assert words in reason_of(**block)
+
+
+@pytest.mark.parametrize(("strategy", "block", "instead"), [
+    ("lora", {"hidden": 264, "heads": 8, "kv_heads": 4},
+     {"hidden": [256, 272], "heads": [4, 12]}),
+    ("qlora", {"hidden": 264, "heads": 8, "kv_heads": 4}, {"hidden": [256, 384]}),
+    ("qlora", {"hidden": 272, "heads": 8}, {"hidden": [256, 384]}),
+    ("data", {"hidden": 96}, {"hidden": [64, 128], "heads": [24, 48]}),
+    ("data", {"hidden": 97}, {"hidden": [64, 128]}),
+    ("data", {"hidden": 3840, "heads": 30}, {"heads": [24, 32], "kv_heads": [6, 10]}),
+    ("tensor", {"kv_heads": 2}, {"kv_heads": [4]}),
+    ("tensor", {"inner": 510}, {"inner": [508, 512]}),
+    ("pipeline", {"layers": 6}, {"layers": [4, 8]}),
+    ("pipeline", {"layers": 6, "batch_size": 3}, {})])
+def test_values_that_a_skip_names_can_be_planned(
+    strategy: str, block: dict[str, int], instead: dict[str, list[int]],
+) -> None:
+    """An extent may suit the model, and yet not the strategy, or the other way round."""
+    block = {"model": "llama3-8b", "layers": 4, "seq_length": 64, "vocab": 1024,
+             "strategies": strategy, **block}
+    named = {key: [*map(int, values.split(" or "))] for key, values in re.findall(
+        r"(\w+)=(\d+(?: or \d+)*)", reason_of(**block).partition("; take ")[2])}
+    assert named == instead
+    for key, values in named.items():
+        for value in values:
+            work_of(**{**block, key: value})
 
 
 def test_a_strategy_of_one_rank_has_one_where_all_are_asked_for() -> None:

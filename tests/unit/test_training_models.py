@@ -127,28 +127,15 @@ def test_learned_positions_grow_with_the_sample_and_rotary_ones_need_nothing() -
 
 
 @pytest.mark.parametrize(("model", "asked", "reason"), [
-    ("gpt2", {"hidden": 100}, "hidden=100 cannot be divided among the 12 heads of gpt2; take a "
-                              "multiple of 12, or heads=10 or 20"),
-    ("gpt2", {"hidden": 101}, "hidden=101 cannot be divided among the 12 heads of gpt2; take a "
-                              "multiple of 12, or heads=1 or 101"),
-    ("gpt2", {"heads": 7}, "hidden=768 cannot be divided among 7 heads; take a multiple of 7, or "
-                           "heads=6 or 8"),
-    ("gpt2", {"heads": 1000}, "hidden=768 cannot be divided among 1000 heads; take a multiple of "
-                              "1000, or heads=768"),
-    ("gpt2", {"kv_heads": 5}, "kv_heads=5 does not divide 12 heads; take 4 or 6"),
+    ("gpt2", {"hidden": 100}, "hidden=100 cannot be divided among the 12 heads of gpt2"),
+    ("gpt2", {"heads": 7}, "hidden=768 cannot be divided among 7 heads"),
+    ("gpt2", {"kv_heads": 5}, "kv_heads=5 does not divide 12 heads"),
     ("gpt2", {"vocab": 0}, "vocab=0 is less than 1"),
     ("llama3-8b", {"hidden": 96},
      "hidden=96 cannot be divided among the 32 heads of llama3-8b of an even extent, which rotary "
-     "positions need; take a multiple of 64, or heads=24 or 48"),
-    ("llama3-8b", {"hidden": 97},
-     "hidden=97 cannot be divided among the 32 heads of llama3-8b of an even extent, which rotary "
-     "positions need; take a multiple of 64"),
+     "positions need"),
     ("llama3-8b", {"hidden": 3840, "heads": 30},
-     "heads=30 is not a multiple of 4, the heads that share keys and values in llama3-8b; give "
-     "kv_heads, for example 6 or 10"),
-    ("llama3-70b", {"hidden": 2, "heads": 1},
-     "heads=1 is not a multiple of 8, the heads that share keys and values in llama3-70b; give "
-     "kv_heads, for example 1")])
+     "heads=30 is not a multiple of 4, the heads that share keys and values in llama3-8b")])
 def test_why_there_is_no_such_model(model: str, asked: dict[str, int], reason: str) -> None:
     assert with_extents(model, **asked) == reason
 

@@ -11,7 +11,7 @@ arithmetic, unlike the residual of a transformer under autocast."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -238,6 +238,13 @@ def shape_with(name: str, **extents: int | None) -> AnyShape | str:
     """Return the named model with other extents, or why there is none. Raises KeyError."""
     return (resnet_with_extents(name, **extents) if name in RESNETS else
             models.with_extents(name, **extents))
+
+
+def neighbours(name: str, given: Mapping[str, int]) -> Iterator[tuple[str, int, Sequence[int]]]:
+    """Yield extents that may be others: as `models.neighbours`. Raises KeyError."""
+    if name in RESNETS:
+        return ((key, value, models.steps(value)) for key, value in given.items())
+    return models.neighbours(name, given)
 
 
 def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:

@@ -77,8 +77,8 @@ def _of_library(work: Training) -> str | None:
         return (f"{work.strategy} divides hpcbench's own model, which has the exact shape: the one "
                 f"of library {work.library} is trained whole, by {', '.join(names)} and {last}")
     if work.kv_heads != work.heads and work.family != "llama":
-        return (f"library {work.library} has no {work.model} whose queries share keys and values: "
-                f"give kv_heads {work.heads}, or take library {OWN_LIBRARY}")
+        return (f"library {work.library} has no {work.model} whose queries share keys and values; "
+                f"library {OWN_LIBRARY} has")
     if adapters and adapters.packed and work.family == "gpt":
         return (f"library {work.library} has weights of {work.model} as (inputs, outputs), which "
                 "bitsandbytes has no 4 bits for; library hpcbench has them the other way round")

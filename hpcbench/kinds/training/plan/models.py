@@ -23,6 +23,9 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import MODELS, OWN_LIBRARY, ModelShape
 from hpcbench.records import dataclass
 
+NEIGHBOURS = 64
+"""Values on either side that are tried instead of one: among so many is a multiple of NF4_BLOCK."""
+
 
 def with_extents(name: str, **extents: int | None) -> ModelShape | str:
     """Return the named model with these extents (fields of `ModelShape`), or why there is none.
@@ -42,14 +45,11 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
     if kv_heads is None:
         sharing = whole.heads // whole.kv_heads
         return (f"heads={shape.heads} is not a multiple of {sharing}, the heads that share keys "
-                f"and values in {name}; give kv_heads, for example "
-                f"{_nearest_divisors(shape.heads, shape.heads // sharing)}")
+                f"and values in {name}")
     if shape.heads % kv_heads:
-        return (f"kv_heads={kv_heads} does not divide {shape.heads} heads; take "
-                f"{_nearest_divisors(shape.heads, kv_heads)}")
+        return f"kv_heads={kv_heads} does not divide {shape.heads} heads"
     if inner is None:
-        return (f"hidden={shape.hidden} leaves no whole inner extent in the proportion of {name}; "
-                "give inner, too")
+        return f"hidden={shape.hidden} leaves no whole inner extent in the proportion of {name}"
     return replace(shape, kv_heads=kv_heads, inner=inner)
 
 
@@ -84,18 +84,34 @@ def _undivided_heads(name: str, shape: ModelShape, are_set: bool) -> str | None:
         return None
     which = f"{shape.heads} heads" if are_set else f"the {shape.heads} heads of {name}"
     pairs = " of an even extent, which rotary positions need" * (unit > 1)
-    instead = ("" if shape.hidden % unit else
-               f", or heads={_nearest_divisors(shape.hidden // unit, shape.heads)}")
-    return (f"hidden={shape.hidden} cannot be divided among {which}{pairs}; take a multiple of "
-            f"{shape.heads * unit}{instead}")
+    return f"hidden={shape.hidden} cannot be divided among {which}{pairs}"
 
 
-def _nearest_divisors(number: int, wanted: int) -> str:
+def neighbours(name: str, given: Mapping[str, int]) -> Iterator[tuple[str, int, Sequence[int]]]:
+    """Yield the given extents of a model, and those that follow from them: key, value, and other
+    values in ascending order, which need not suit. Raises KeyError."""
+    whole = MODELS[name]
+    hidden, heads = given.get("hidden", whole.hidden), given.get("heads", whole.heads)
+    follow: dict[str, int] = {}
+    if "hidden" in given:
+        follow = {"heads": heads, "inner": max(whole.inner * hidden // whole.hidden, 1)}
+    if "heads" in given:
+        follow["kv_heads"] = max(whole.kv_heads * heads // whole.heads, 1)
+    divided = {"heads": hidden, "kv_heads": heads}
+    for key, value in {**given, **follow, **given}.items():
+        yield key, value, _divisors(divided[key]) if key in divided else steps(
+            value, heads if key == "hidden" else 1)
+
+
+def steps(value: int, step: int = 1) -> Sequence[int]:
+    """Return multiples of ``step`` around a value, from 1 on."""
+    nearest = value // step
+    return range(max(nearest - NEIGHBOURS, 1) * step, (nearest + NEIGHBOURS + 1) * step, step)
+
+
+def _divisors(number: int) -> Sequence[int]:
     small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
-    every = sorted({*small, *(number // each for each in small)})
-    below = [each for each in every if each <= wanted][-1:]
-    above = [each for each in every if each > wanted][:1]
-    return " or ".join(map(str, below + above))
+    return sorted({*small, *(number // each for each in small)})
 
 
 def shape_of(training: Training) -> ModelShape:

@@ -9,13 +9,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from itertools import combinations, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpcbench.config.axes import library_of
 from hpcbench.config.section import Block
 from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import build_workload
-from hpcbench.kinds.training.plan.any_model import NAMES, parameters_of, published
+from hpcbench.kinds.training.plan.any_model import NAMES, neighbours, parameters_of, published
 from hpcbench.kinds.training.plan.build_workload import why_not
 from hpcbench.kinds.training.plan.memory import ERROR, memory_of, moments
 from hpcbench.kinds.training.plan.predict import Demands, predict
@@ -279,15 +279,49 @@ def case_of(
     return points.assemble(title, block, job, point.common, _draft(point, job))
 
 
-def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> points.Draft:
+class _Tried(NamedTuple):
+    """What a point becomes, and why it cannot run, or None; ``is_unfit``: by its extents or options
+    themselves, whatever the job."""
+
+    work: Training
+    device: str
+    expected: Demands
+    reason: str | None
+    is_unfit: bool
+
+
+def _tried(point: build_workload.TrainingPoint, job: PlanRequest) -> _Tried:
     common = point.common
-    work, reason = build_workload.make_training(point)
+    work, unfit = build_workload.make_training(point)
     device = resolve_device(common.backend, common.device)
-    reason = (unfit_world(common.backend, common.world_size, job.world_size) or reason
-              or unsupported(common.backend, device, work.features.calls))
+    elsewhere = unfit_world(common.backend, common.world_size, job.world_size)
+    reason = elsewhere or unfit or unsupported(common.backend, device, work.features.calls)
     expected = Demands() if reason else predict(work)
-    hardware = job.config.hardware
-    reason = reason or points.too_large(expected.memory.total, 0, device, hardware, ERROR)
+    return _Tried(work, device, expected, reason or points.too_large(
+        expected.memory.total, 0, device, job.config.hardware, ERROR),
+        bool(unfit) and not elsewhere)
+
+
+def _instead(point: build_workload.TrainingPoint, job: PlanRequest) -> Iterator[str]:
+    """Yield single extents with which a point could run: the nearest values that are planned."""
+    given = dict(point.extents)
+    for key, value, near in neighbours(point.model, given):
+        def runs(other: int, key: str = key) -> bool:
+            extents = tuple({**given, key: other}.items())
+            return _tried(point._replace(extents=extents), job).reason is None
+
+        below, above = ([other for other in near if other < value][::-1],
+                        [other for other in near if other > value])
+        nearest = [next(filter(runs, side), None) for side in (below, above)]
+        if any(nearest):
+            yield f"{key}={' or '.join(str(other) for other in nearest if other)}"
+
+
+def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> points.Draft:
+    common, hardware = point.common, job.config.hardware
+    work, device, expected, reason, is_unfit = _tried(point, job)
+    if is_unfit and (others := ", or ".join(_instead(point, job))):
+        reason = f"{reason}; take {others}"
     if expected.memory.total and reason:
         _, _, fitting = advice(
             work, int((hardware.memory_per_device_gb or 0) * 1e9)).partition("; ")
