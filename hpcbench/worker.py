@@ -177,7 +177,9 @@ class Worker:
                     case.warmup, case.batch, request.samples, device.torch_device.type == "cuda"),
                 loop.Surroundings(
                     self._start(case, request.clock), loop.FixedCount(request.samples),
-                    self._control(case.backend).barrier, time.perf_counter_ns))
+                    self._control(case.backend).barrier, time.perf_counter_ns,
+                    faults=before_call(request.faults, _slow_down(operation)),
+                    late_s=before_timed_calls(request.faults)))
         close(operation, with_report=False)  # nobody wants its counted step
         write_rank_file(Path(request.path), captured.trace, RankProfile(
             case.case_id, request.attempt, self._member.rank, str(device.torch_device),
@@ -226,13 +228,12 @@ class Worker:
         """Return how this case starts and stops here, and the faults that it is to have."""
         case, clock, faults = request.case, request.clock, request.faults
         control = self._control(case.backend)
-        slow_down = operation.slow_down if isinstance(operation, CanSlowDown) else _undraggable
         fold = loop.slowest_rank if case.mode != "isolated" else (
             loop.first_to_last if case.arrival == TOGETHER else loop.last_to_last)(clock)
         return loop.Surroundings(
             start=self._start(case, clock), stopping=self._stopping(request, fold, control),
             finish=control.barrier, now_ns=time.perf_counter_ns,
-            faults=before_call(faults, slow_down), late_s=before_timed_calls(faults),
+            faults=before_call(faults, _slow_down(operation)), late_s=before_timed_calls(faults),
             corruptions=after_call(faults, operation.corrupt_output),
             wrong_operations=wrong_operations(faults, lambda: self._stray(case, operation.place)))
 
@@ -304,6 +305,10 @@ class Worker:
         self._workers_control = groups.GlooControl()
         self._store = None
         self._groups.clear()
+
+
+def _slow_down(operation: AnyOperation) -> Callable[[float], None]:
+    return operation.slow_down if isinstance(operation, CanSlowDown) else _undraggable
 
 
 def _undraggable(seconds: float) -> None:

@@ -61,6 +61,8 @@ RETRIED = ("failed", "wrong", "timeout", "skipped")
 ORDERS = ("shuffled", "planned")
 FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "slow_samples", "wrong",
           "desync", "teardown", "device_error", "device_oom", "device_hang")
+SLOWING = ("slow", "slow_samples")
+"""Of these, those after which a sample is still one: it takes longer."""
 PROFILERS = ("torch", "nsys", "none")
 """Who records profiled samples; none: only the stamps that every sample has are analysed."""
 TRIGGERS = ("always", "sync_stalls")

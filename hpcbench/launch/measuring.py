@@ -20,6 +20,7 @@ from hpcbench.backends.availability import (
     lost_lines,
     own_gpu,
 )
+from hpcbench.config.axes import SLOWING
 from hpcbench.config.schema import Launch, Profiling, stored_config
 from hpcbench.config.section import fault_texts
 from hpcbench.launch.attempt import (
@@ -203,8 +204,10 @@ class _ProfileTurn:
         self.number += 1  # the same on all members
         outcome = workers.run(ProfileRequest(
             replace(case, timeout_s=case.timeout_s + PROFILER_S), self.number,
-            attempt.resolution.devices[case.case_id], job.clocks.model,
-            attempt.config.profiling.samples, attempt.history.attempt,
+            attempt.resolution.devices[case.case_id], tuple(
+                fault for fault in attempt.config.fault if fault.kind in SLOWING
+                and fault.rank == self.members.rank and case.may_have(fault)),
+            job.clocks.model, attempt.config.profiling.samples, attempt.history.attempt,
             str(rank_file(self.folder, case.case_id, self.members.rank)),
             attempt.config.profiling.tool))
         problem = outcome.verdict.reason if outcome.verdict.status != "ok" else ""

@@ -91,11 +91,14 @@ class CaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """Take profiled samples of a case, and write this rank's trace of them to ``path``."""
+    """Take profiled samples of a case, and write this rank's trace of them to ``path``.
+
+    ``faults``: those of this rank that make samples take longer."""
 
     case: PlainCase
     number: int
     device: str
+    faults: tuple[PlainFault, ...]
     clock: ClockModel
     samples: int
     attempt: int

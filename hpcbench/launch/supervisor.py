@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -396,8 +395,7 @@ class _GenerationRunner:
     def _run_once(self, case: Case) -> CaseOutcome:
         attempt = self.job.attempt
         faults = tuple(fault for fault in attempt.config.fault
-                       if fault.rank == self.members.rank and (
-                           fault.case == case.case_id or fnmatchcase(case.label, fault.case)))
+                       if fault.rank == self.members.rank and case.may_have(fault))
         return self._agreed_outcome(case, attempt.resolution.devices[case.case_id], faults)
 
     def _run_canary(self) -> str:

@@ -7,6 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from hpcbench.units import equal_groups
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config
-    from hpcbench.config.section import Block
+    from hpcbench.config.section import Block, Fault
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
@@ -119,6 +120,11 @@ class Case:
     def library(self) -> str:
         """Return the library of its backend on its device: ``gloo`` of torch:cpu:gloo."""
         return library_of(self.backend, self.device)
+
+    def may_have(self, fault: Fault) -> bool:
+        """Return whether a fault is meant for this case, on whatever rank, and can happen in it."""
+        return (fault.case == self.case_id or fnmatchcase(self.label, fault.case)) and (
+            fault.kind != "slow_samples" or self.workload.features.has_whole_samples)
 
     @property
     def group_size(self) -> int:

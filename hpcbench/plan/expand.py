@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from hpcbench.config import axes
 from hpcbench.config.schema import Config
@@ -126,9 +125,9 @@ def _scaled(titled: Sequence[tuple[str, Block]], world_size: int) -> list[tuple[
     return scaled
 
 
-def _labels(case: Case) -> tuple[str, ...]:
+def _with_first_try(case: Case) -> tuple[Case, ...]:
     first = case.workload.next_try(())
-    return (case.label, *([replace(case, workload=first[0]).label] if first else []))
+    return (case, *([replace(case, workload=first[0])] if first else []))
 
 
 def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
@@ -142,12 +141,12 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
     for number, fault in enumerate(config.fault):
         meant = [case for case in cases if fault.rank < case.world_size
                  and (fault.iteration or 0) < case.warmup + (case.min_iterations or case.iterations)
-                 and (fault.case == case.case_id
-                      or any(fnmatchcase(label, fault.case) for label in _labels(case)))
-                 and (fault.kind != "slow_samples" or case.workload.features.has_whole_samples)]
+                 and any(one.may_have(fault) for one in _with_first_try(case))]
         if not meant:
+            and_samples = ", and samples that can take longer" * (fault.kind == "slow_samples")
             lines.append(f'fault[{number}]: no case "{fault.case}" has a rank {fault.rank} and an '
-                         f"iteration {fault.iteration or 0}; the fault could never happen")
+                         f"iteration {fault.iteration or 0}{and_samples}; the fault could never "
+                         "happen")
     if lines:
         raise ConfigError(*lines)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hpcbench.kinds.training.derive.stalls import LastRank, Stalls
+from hpcbench.profiling.profiled_cases import rank_file, read_rank_file
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from launcher import Finished, MpiLauncher
@@ -23,6 +24,25 @@ CONFIG: dict[str, Any] = {
         "seq_length": 8, "vocab": 64, "batch_size": 2, "strategies": {"data": {}, "zero1": {}}},
         {"kind": "collective", "collective": "all_reduce", "size": 64}],
     "fault": [{"case": "* data *", "rank": 1, "kind": "slow_samples", "seconds": SLEEP_S}]}
+
+
+def test_a_trace_shows_the_rank_that_is_slow(mpirun: MpiLauncher) -> None:
+    """The fault is meant for all cases, and happens in those whose samples can take longer."""
+    training, collective = CONFIG["benchmarks"]
+    block = {**training, "strategies": "data", "communication": ["on", "off", "only"]}
+    job = mpirun.run(2, config={
+        **CONFIG, "benchmarks": [block, collective],
+        "measure": {**CONFIG["measure"], "iterations": 3, "passes": 1},
+        "profiling": {"enabled": True, "samples": 2},
+        "fault": [{"rank": 1, "kind": "slow_samples", "seconds": SLEEP_S}]}).check()
+    traced = {}
+    for item in results_of(job).cases:
+        assert item.status == "ok", item.reason
+        about, _ = read_rank_file(rank_file(job.folder, item.case.case_id, 1))
+        traced[getattr(item.case.workload, "communication", "none")] = [
+            (end_ns - start_ns) / 1e9 for start_ns, end_ns, *_ in about.rows[-2:]]
+    assert traced.keys() == {"on", "off", "only", "none"}
+    assert min(*traced["on"], *traced["off"]) > 2 * SLEEP_S
 
 
 def results_of(job: Finished) -> Results:

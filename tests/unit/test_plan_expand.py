@@ -473,6 +473,7 @@ def test_ids_do_not_depend_on_the_order_of_environment_variables() -> None:
     ({"fault": [{"rank": 7, "kind": "kill"}]}, r"fault\[0\]: no case .* has a rank 7"),
     ({"fault": [{"rank": 0, "kind": "kill", "case": "*nothing*"}]}, "could never happen"),
     ({"fault": [{"rank": 0, "kind": "kill", "iteration": 999}]}, "iteration 999"),
+    ({"fault": [{"rank": 0, "kind": "slow_samples"}]}, "samples that can take longer"),
 ])
 def test_what_no_case_can_meet_is_refused(section: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -189,6 +189,15 @@ def test_what_cannot_run_is_a_skip_with_its_reason(block: dict[str, Any], words:
     assert words in reason_of(**block)
 
 
+@pytest.mark.parametrize("block", [{"strategies": "pipeline"}, {"communication": "only"}])
+def test_slow_samples_are_of_steps_that_a_rank_sees_whole(block: dict[str, Any]) -> None:
+    fault = [{"rank": 1, "kind": "slow_samples"}]
+    with pytest.raises(ConfigError, match="samples that can take longer"):
+        plan_of(block, fault=fault)
+    config = check_config({"benchmarks": [BLOCK | block, BLOCK], "fault": fault}, "c.json")
+    assert [case.may_have(config.fault[0]) for case in make_plan(config, 4).cases] == [False, True]
+
+
 @pytest.mark.parametrize(("strategy", "block", "instead"), [
     ("lora", {"hidden": 264, "heads": 8, "kv_heads": 4},
      {"hidden": [256, 272], "heads": [4, 12]}),

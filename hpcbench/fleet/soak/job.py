@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hpcbench.config.axes import SLOWING
 from hpcbench.config.load import load_config, source_lines
 from hpcbench.config.schema import stored_config
 from hpcbench.config.section import fault_texts
@@ -66,7 +67,6 @@ MOST_FOLDERS = 3
 """Runs of cycles with something wrong that are kept whole."""
 _EACH_CYCLE: Overrides = (("output.plots", False), ("output.report", False))
 _USUAL: Overrides = (("measure.validate", "every"),)
-_UNTIL = ("slow", "slow_samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,4 +296,4 @@ class Ledger:
 def is_due(fault: Mapping[str, Any], number: int) -> bool:
     """Return whether a fault of the sweep happens in this cycle: a slow rank stays slow."""
     first = fault.get("cycle")
-    return first is None or first == number or (fault["kind"] in _UNTIL and number > first)
+    return first is None or first == number or (fault["kind"] in SLOWING and number > first)

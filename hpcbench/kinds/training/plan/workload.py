@@ -141,7 +141,7 @@ class Training(Workload):
             # compiled or not it calls the same
             dry_run_workload=replace(self, compile=False) if self.compile else None,
             dry_run_calls=1 if self.strategy in _SAME_STEPS else 2,
-            has_whole_samples=self.pp == 1, has_phases=True)
+            has_whole_samples=self.pp == 1 and self.communication != "only", has_phases=True)
 
     @property
     def compiles(self) -> bool:
