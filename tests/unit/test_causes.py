@@ -198,6 +198,26 @@ def test_a_part_that_is_too_small_or_large_is_seen(
     assert found.parts == parts, found
 
 
+def test_the_time_of_calls_without_a_cause_is_inconclusive(isolated: Path) -> None:
+    """Half of the calls are explained, of the others arrival and contention vary too much."""
+    traffic = record((signature(), signature(16)), duration_ns=lambda rank, call: noisy(call))
+    orders = tuple(replace(
+        one, signature=(0,) * 40 + (1,) * 40, sequence=tuple(range(80)), gap_ns=(None,) * 80,
+        wait_ns=(None,) * 80, duration_ns=(*one.duration_ns, *(
+            noisy(call) * (30 if call == 7 else 1) + 300_000 * one.rank * (call == 30)
+            for call in range(40)))) for one in traffic.order)
+    found = explained(isolated, replace(traffic, order=orders))
+    unclear, clear = found.forms
+    assert (unclear.cause, clear.cause) == ("inconclusive", "transfer")
+    assert unclear.arrival and unclear.arrival.value > 0.1 and unclear.missing
+    assert found.shares["inconclusive"] == pytest.approx(
+        unclear.time_s / (unclear.time_s + clear.time_s))
+    alone = explained(isolated, replace(traffic, order=tuple(replace(
+        one, signature=(1,) * 40, sequence=one.sequence[40:], gap_ns=(None,) * 40,
+        wait_ns=(None,) * 40, duration_ns=one.duration_ns[40:]) for one in orders)))
+    assert alone.answers[0].certainty == CANNOT_TELL
+
+
 def test_late_ranks_and_work_beside_may_divide_in_any_way(isolated: Path) -> None:
     """Few calls, some late and some slow: not the transfer, but which of both is open."""
     found = explained(isolated, record(calls=8, duration_ns=lambda rank, call: (
@@ -205,6 +225,8 @@ def test_late_ranks_and_work_beside_may_divide_in_any_way(isolated: Path) -> Non
     (one,) = found.forms
     assert one.arrival is not None and one.arrival.ends[0] < 0.25
     assert (one.cause, one.parts) == ("mixed", ("arrival", "contention"))
+    assert one.words == "mixed: arrival + contention"
+    assert found.shares["inconclusive"] == 0
 
 
 def test_communication_is_a_share_of_the_recorded_span(isolated: Path) -> None:
@@ -214,7 +236,7 @@ def test_communication_is_a_share_of_the_recorded_span(isolated: Path) -> None:
     found = explained(isolated, replace(traffic, order=orders))
     assert found.span_s == pytest.approx(39 * 20e-6 + 10e-6)
     assert found.of_span == pytest.approx(400e-6 / 790e-6)
-    assert "in a span of 790 us" in found.answers[0].sentence
+    assert "span of 790 us" in found.answers[0].sentence
     bound, *_ = found.answers[0].evidence
     assert "at most 51 %" in bound and "communication: [on, off]" in bound
     without_span = explained(isolated, traffic)

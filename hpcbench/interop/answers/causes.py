@@ -49,6 +49,7 @@ TRANSFER, ARRIVAL, CONTENTION = "transfer", "arrival", "contention"
 MIXED, INCONCLUSIVE = "mixed", "inconclusive"
 MAIN, PART = 0.5, 0.25
 """The least share of the time of a cause that is named alone, and of one of several."""
+TOO_WIDE = "intervals too wide: record more calls"
 DRAWS = 1000
 MOST_CALLS = 5000
 """More calls are thinned evenly to at most this many."""
@@ -80,7 +81,8 @@ class CallCause:
         transfer_s, waiting_s: means of a recorded call.
         isolated_s: mean transfer of an isolated call; None without one.
         arrival, contention: shares of the time with 95 % intervals; None where not known.
-        cause: ``transfer``, ``arrival``, ``contention``, ``mixed`` or ``inconclusive``.
+        cause: ``transfer``, ``arrival``, ``contention``, ``mixed`` or ``inconclusive``, see
+            `_verdict`.
         parts: the causes of ``mixed``; else none.
         late: ranks that arrive last more often than the others, where arrival is a cause or a part
             of `PART`: of two ranks one that is late by a transfer makes a third of the time.
@@ -103,10 +105,15 @@ class CallCause:
     missing: str = ""
     signature: int = -1
 
+    @property
+    def words(self) -> str:
+        return f"{self.cause}: {' + '.join(self.parts)}" if self.parts else self.cause
+
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """The record of the topic; ``shares`` are of all recorded time, by cause, with the rest.
+    """The record of the topic; ``shares`` are of all recorded time, by cause; ``inconclusive`` is
+    the time of the calls without a cause.
 
     ``span_s``: from the mean rank's first issue to its last end; ``of_span``: communication's share
     of it, the most that may be exposed; both None where calls were lost or have no times."""
@@ -245,6 +252,7 @@ def judged(recorded: CallCause, calls: CallTimes, alone: CallTimes) -> CallCause
     cause, several = _verdict(shares)
     return replace(recorded, isolated_s=float(alone.transfer_s.mean()), arrival=shares[ARRIVAL],
                    contention=shares[CONTENTION], cause=cause,
+                   missing=TOO_WIDE if cause == INCONCLUSIVE else "",
                    parts=several, late=_late(calls.last) if (
                        shares[ARRIVAL].ends[0] >= PART or ARRIVAL in several) else ())
 
@@ -269,8 +277,9 @@ def _share(shares: Times) -> Interval:
 def _verdict(shares: Mapping[str, Interval]) -> tuple[str, tuple[str, ...]]:
     """Return the cause, and the parts of a ``mixed`` one.
 
-    Arrival and contention are both parts, too, where together they are the main cause and the
-    intervals leave their division open."""
+    A cause has an interval from `MAIN` on, parts have one from `PART` on, and then no other may
+    reach across it. Else arrival and contention are both parts where their sum has an interval from
+    `MAIN` on, and each is at least `PART` as estimated."""
     for name, share in shares.items():
         if share.ends[0] >= MAIN:
             return name, ()
@@ -290,11 +299,12 @@ def _late(last: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def _shares(forms: Sequence[CallCause]) -> Mapping[str, float]:
-    """Return the share of all recorded time that each cause explains; ``inconclusive`` the rest."""
+    """Return the share of all recorded time that each cause explains in calls that have one;
+    ``inconclusive`` is all time of the others."""
     total = sum(one.time_s for one in forms)
     if not total:
         return {}
-    explained = [one for one in forms if one.arrival and one.contention]
+    explained = [one for one in forms if one.cause != INCONCLUSIVE]
     shares = {name: sum(one.time_s * getattr(one, name).value for one in explained) / total
               for name in (ARRIVAL, CONTENTION)}
     shares[TRANSFER] = sum(one.time_s for one in explained) / total - sum(shares.values())
@@ -311,7 +321,7 @@ def _answer(
     if not shares:
         return cannot_tell(label, "the record has no durations")
     ordered = sorted(shares.items(), key=lambda one: (one[0] == INCONCLUSIVE, -one[1]))
-    if not any(one.arrival for one in forms):
+    if all(one.cause == INCONCLUSIVE for one in forms):
         reasons = dict.fromkeys(one.missing for one in forms if one.missing)
         return cannot_tell(label, "; ".join(reasons) or "too few calls")
     seconds = sum(one.time_s for one in forms)
@@ -320,8 +330,7 @@ def _answer(
     by = f"; rank {rank_list(late)} arrives last" if late else ""
     return Answer(CLEAR, f"{label}: {words} of {three_digits(seconds)} s recorded{in_span}{by}", (
         *filter(None, (exposed,)),
-        *(f"{one.form}: {' + '.join(one.parts) or one.missing or one.cause}"
-          for one in forms[:8])))
+        *(f"{one.form}: {one.missing or one.words}" for one in forms[:8])))
 
 
 def _tables(result: Causes) -> Iterator[Table]:
@@ -343,12 +352,14 @@ def _tables(result: Causes) -> Iterator[Table]:
         Column("contention", "contention", Show.WHOLE_PERCENT, "%",
                "of its time: transfer beyond that in isolation", optional=True),
         Column("contention_interval", "95 % CI", Show.WHOLE_PERCENT, "%", optional=True),
-        Column("cause", "cause"), Column("late", "late ranks", optional=True),
+        Column("cause", "cause", meaning="of an interval from 50 % on; mixed: two from 25 % on, or "
+               "arrival and contention, 50 % together and 25 % each as estimated"),
+        Column("late", "late ranks", optional=True),
         Column("missing", "missing", optional=True, detail=True)), (Row((
             one.form, one.calls, one.time_s / total, one.transfer_s, one.isolated_s, one.waiting_s,
             one.arrival.value if one.arrival else None, range_of(one.arrival),
             one.contention.value if one.contention else None, range_of(one.contention),
-            " + ".join(one.parts) or one.cause, rank_list(one.late) if one.late else None,
+            one.words, rank_list(one.late) if one.late else None,
             one.missing or None)) for one in result.forms))
     yield replace(table, notes=tuple(_notes(result)))
 

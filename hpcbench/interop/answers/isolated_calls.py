@@ -169,8 +169,8 @@ def span_of(record: TrafficRecord) -> tuple[float | None, float | None]:
 
 
 def span_text(span_s: float | None) -> str:
-    """Return `` in a span of 176 ms``; "" where that is not known."""
-    return "" if span_s is None else f" in a span of {format_seconds(span_s)}"
+    """Return `` in the mean rank's span of 176 ms``; "" where that is not known."""
+    return "" if span_s is None else f" in the mean rank's span of {format_seconds(span_s)}"
 
 
 def exposed_text(of_span: float | None) -> str:
