@@ -20,7 +20,7 @@ from hpcbench.answers.compare_inputs import (
     Side,
     cases_of,
     differences,
-    id_in_any_version,
+    items_of,
 )
 from hpcbench.answers.tasks import OVER_PAIRS
 from hpcbench.plan.case import Case
@@ -138,15 +138,12 @@ class Worked:
 def worked(runs: Sequence[Run]) -> list[Worked]:
     """Return each timed case with its work, once; the launches of several files are put together.
     """
-    times = cases_of(Side("", tuple(run.results for run in runs)))
-    of_case: dict[str, Worked] = {}
-    for run in runs:
-        for item in run.results.cases:
-            key = id_in_any_version(item.case)
-            of = None if key in of_case else _work_of(run, item)
-            if of is not None and times[key].launch_s:
-                of_case[key] = Worked(run, item, times[key], of)
-    return [*of_case.values()]
+    several = tuple(run.results for run in runs)
+    times = cases_of(Side("", several))
+    found = (next((Worked(runs[at], item, times[name], of) for at, item in items
+                   for of in [_work_of(runs[at], item)] if of is not None), None)
+             for name, items in items_of(several).items() if times[name].launch_s)
+    return [one for one in found if one is not None]
 
 
 def _work_of(run: Run, item: CaseResult) -> CallWork | None:

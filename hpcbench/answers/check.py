@@ -24,6 +24,7 @@ from hpcbench.answers.compare_inputs import (
     cases_of,
     change_text,
     id_in_any_version,
+    keys_of,
     launch_times,
     measured_id,
     side_of,
@@ -98,14 +99,12 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A case of the results in ``file`` with its values by column; ``key`` is its id in any version
-    of the file that it runs, ``measures`` its `measured_id` where a limit asks for it."""
+    """A case of the results in ``file`` with its values by column; ``key`` is that of `keys_of`."""
 
     file: str
     item: CaseResult
     values: Mapping[str, Any]
     key: str
-    measures: str
 
     def reason(self, outcome: str, text: str) -> Reason:
         return Reason(outcome, self.item.case.label, text, self.item.case.case_id, file=self.file)
@@ -124,18 +123,17 @@ def check_together(
     held by the launches of all. Raises ConfigError for an unknown column or unit."""
     reasons: list[Reason] = []
     looked_at: set[tuple[str, str]] = set()
-    asks = any(MEASURES in limit.select for limit in limits)
     tables = []
-    for one, file in zip(results, files, strict=True):
+    keys = keys_of([[item.case for item in one.cases] for one in results])
+    for one, file, of_file in zip(results, files, keys, strict=True):
         own = one.kind_columns
         columns = {column.name: column for column in (*CASE_COLUMNS, *own.columns)}
         refuse_unknown(limits, columns)
         reasons += (replace(reason, file=file) for reason in (
             *missing_ranks(one), *not_sound(one), *not_ok(one)))
-        tables.append((columns, file, [_Row(file, item, {
-            **row_of(item), **own.values.get(item.case.case_id, {})}, id_in_any_version(item.case),
-            measured_id(item.case) if asks else "")
-            for item in one.cases]))
+        tables.append((columns, file, [
+            _Row(file, item, {**row_of(item), **own.values.get(item.case.case_id, {})}, key)
+            for item, key in zip(one.cases, of_file, strict=True)]))
     for limit in limits:
         pools: dict[str, list[_Row]] = {}
         for columns, file, rows in tables:
@@ -232,8 +230,9 @@ def unchecked(item: CaseResult) -> Iterator[Reason]:
 def _selected(limit: Limit, row: _Row) -> bool:
     return all(
         fnmatchcase(str(row.values.get(name)), str(value)) if name == "label"
-        else _same(row.values.get(name), value) or (name == "case_id" and _same(row.key, value))
-        or (name == MEASURES and _same(row.measures, value))
+        else _same(row.values.get(name), value)
+        or (name == "case_id" and _same(id_in_any_version(row.item.case), value))
+        or (name == MEASURES and _same(measured_id(row.item.case), value))
         for name, value in limit.select.items())
 
 

@@ -124,18 +124,36 @@ def side_of(paths: Sequence[Path], label: str = "") -> Side:
 
 
 def cases_of(side: Side) -> dict[str, CaseOfSide]:
-    """Return the cases of a side by `id_in_any_version`, with the launches of all files.
-
-    A case that runs a file's content is found again after the file has changed."""
-    of_id = grouped((id_in_any_version(item.case), (at, item))
-                    for at, results in enumerate(side.results) for item in results.cases)
-    imported = {id_in_any_version(item.case) for results in side.results if results.run.imported
-                for item in results.cases}
-    return {key: replace(
-        _merged([item for _, item in items]), is_imported=key in imported,
+    """Return the cases of a side by their names in `items_of`, with the launches of all files."""
+    return {name: replace(
+        _merged([item for _, item in items]),
+        is_imported=any(side.results[at].run.imported for at, _ in items),
         passes_s=tuple(passes_by_launch(of_file.get(at), results.plan.passes)
                        for at, results in enumerate(side.results)))
-        for key, items in of_id.items() for of_file in [dict(reversed(items))]}
+        for name, items in items_of(side.results).items() for of_file in [dict(reversed(items))]}
+
+
+def items_of(several: Sequence[Results]) -> dict[str, list[tuple[int, CaseResult]]]:
+    """Return the results of each case of several files (`keys_of`), each with its file's number, by
+    `id_in_any_version` of the first. Times that another program printed are a case of their own."""
+    keys = keys_of([[item.case for item in results.cases] for results in several])
+    of_key = grouped(((key, bool(results.run.imported)), (at, item))
+                     for at, results in enumerate(several)
+                     for item, key in zip(results.cases, keys[at], strict=True))
+    return {id_in_any_version(items[0][1].case): items for items in of_key.values()}
+
+
+def keys_of(files: Sequence[Sequence[Case]]) -> list[list[str]]:
+    """Return a key of each case of each file: those with one key are one case, whose launches are
+    put together.
+
+    It is what they measure (`measured_id`). Where a file measures that more than once, it is
+    `id_in_any_version`, which also has how often: of that file none is chosen."""
+    measured = {case.case_id: measured_id(case) for cases in files for case in cases}
+    twice = {key for cases in files for key, count in Counter(
+        measured[case.case_id] for case in cases).items() if count > 1}
+    return [[id_in_any_version(case) if measured[case.case_id] in twice
+             else measured[case.case_id] for case in cases] for cases in files]
 
 
 def aligned(
@@ -143,11 +161,12 @@ def aligned(
 ) -> dict[str, CaseOfSide]:
     """Return the second side's cases, under the first side's keys where both measured the same.
 
-    The same key is the same case. Others match if they have one label, with the timing mode and
-    the number of checks in it or else without, no second case of a side has it, and they differ in
-    the protocol alone. Of a table that another program printed only the label is certain."""
+    The same key is the same case, else the same `measured_id`, if no second case of a side has it.
+    Others match if they have one label, with the timing mode and the number of checks in it or else
+    without, likewise, and they differ in the protocol alone. Of a table that another program
+    printed only the label is certain."""
     keys = {key: key for key in second if key in first}
-    for label in (attrgetter("label"), _unchecked_label, label_of):
+    for label in (measured_id, attrgetter("label"), _unchecked_label, label_of):
         mine, others = (grouped((label(found.case), key) for key, found in side.items()
                                 if key not in taken)
                         for side, taken in ((first, {*keys.values()}), (second, {*keys})))

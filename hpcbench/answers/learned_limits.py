@@ -18,7 +18,14 @@ from statistics import median
 from typing import Any
 
 from hpcbench.answers.check import MEASURES, CheckResult, held_by, not_sound, unchecked
-from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, measured_id, side_of
+from hpcbench.answers.compare_inputs import (
+    CaseOfSide,
+    Side,
+    cases_of,
+    items_of,
+    measured_id,
+    side_of,
+)
 from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.config.section import checked_limits
 from hpcbench.errors import UsageError
@@ -85,13 +92,23 @@ def learned(side: Side, share: float) -> dict[str, Any]:
     """Return the content of a file of limits of the times of all cases, as plain values.
 
     Raises UsageError if runs are not clean, or if there are too few launches."""
-    expected = {item.case.case_id: item.case.label for results in side.results
-                for item in results.cases if item.status == "ok"}
-    for results in side.results:
-        if why := _why_unclean(results, expected):
+    timed = _timed(side)
+    expected = {key: label for of_run in timed for key, label in of_run.items()}
+    for results, of_run in zip(side.results, timed, strict=True):
+        if why := _why_unclean(results, of_run, expected):
             raise UsageError("--learn: these runs are not clean; first: "
                              f"{results.run.run_id}: {why}")
     return _of_clean_runs(side, share, "--learn")
+
+
+def _timed(side: Side) -> list[dict[str, str]]:
+    """Return the labels of the timed cases of each run, by their names in `items_of`."""
+    timed: list[dict[str, str]] = [{} for _ in side.results]
+    for name, items in items_of(side.results).items():
+        for at, item in items:
+            if item.status == "ok":
+                timed[at][name] = item.case.label
+    return timed
 
 
 def _of_clean_runs(side: Side, share: float, option: str) -> dict[str, Any]:
@@ -124,17 +141,18 @@ def _limits(cases: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str,
                           f"({share:.0%} pass with {1 - share ** n:.1%} confidence)"}
 
 
-def _why_unclean(results: Results, expected: Mapping[str, str]) -> str:
-    """Return why nothing is learned from a run; empty if it is clean.
+def _why_unclean(
+    results: Results, timed: Mapping[str, str], expected: Mapping[str, str],
+) -> str:
+    """Return why nothing is learned from a run with these ``timed`` cases; empty if it is clean.
 
     It has wrong or failed cases, ranks without a trace, unchecked results, injected faults, or has
     no time of a case of ``expected``, which other runs timed, or its log contradicts itself."""
-    timed = {item.case.case_id for item in results.cases if item.status == "ok"}
     reasons = chain(
         (f"{item.case.label} is {item.status}" for item in results.cases
          if item.status in ("wrong", "failed", "timeout", "not_run")),
         (f"{expected[key]} has no time, and has one in other runs"
-         for key in expected.keys() - timed),
+         for key in expected.keys() - timed.keys()),
         (f"{reason.what}: {reason.sentence}" for item in results.cases
          if item.status == "ok" for reason in unchecked(item)),
         (reason.text for reason in not_sound(results)),
@@ -151,10 +169,12 @@ def check_runs(
     and how many runs of it are left out. Raises FileError, and UsageError for too few launches."""
     name = "--baseline-range"
     side = side_of(baseline)
-    counts = Counter((item.case.case_id, item.case.label) for one in side.results
-                     for item in one.cases if item.status == "ok")
-    usual = dict(case for case, count in counts.items() if 2 * count > len(side.results))
-    judged = [(one, _why_unclean(one, usual)) for one in side.results]
+    timed = _timed(side)
+    counts = Counter(key for of_run in timed for key in of_run)
+    usual = {key: label for of_run in timed for key, label in of_run.items()
+             if 2 * counts[key] > len(timed)}
+    judged = [(one, _why_unclean(one, of_run, usual))
+              for one, of_run in zip(side.results, timed, strict=True)]
     clean = tuple(one for one, why in judged if not why)
     unclean = [f"{one.run.run_id}: {why}" for one, why in judged if why]
     left_out = (f"left out: {len(unclean)} of {plural(len(judged), 'run')} of the baseline, which "

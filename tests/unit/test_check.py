@@ -204,6 +204,21 @@ def test_learned_limits_are_of_what_is_measured_not_of_how_often() -> None:
     assert ids == [{"case_id": before.case_id}, {"case_id": "other"}]
 
 
+def test_runs_with_other_iterations_teach_and_are_judged_together() -> None:
+    """Each was said to have no time of the other's case."""
+    runs = tuple(make_results((in_launches(make_case(iterations=n, warmup=n), [1.0, 1.01]),))
+                 for n in (5, 20))
+    (raw,) = learned(Side("runs", runs), 0.2)["limits"]
+    assert "slowest of 2 launches" in raw["why"] and "measures" in raw["select"]
+    slower = [Limit.model_validate({**raw, "max": 0.5e6})]
+    assert [check_together(some, [*map(str, range(len(some)))], slower).outcome
+            for some in (runs, runs[:1])] == ["slow", "cannot_tell"]
+    again = make_results((*runs[0].cases, in_launches(make_case(iterations=20), [1.0])))
+    (missing,) = {one.run.run_id for one in runs}
+    with pytest.raises(UsageError, match=f"{missing}: .* has no time"):
+        learned(Side("runs", (again, runs[0])), 0.2)  # of one of them: none is chosen
+
+
 @pytest.mark.parametrize(("passes", "limit", "word"), [
     ((0.99, 1.01), 1.2, "good"), ((0.99, 1.01), 0.95, "slow"),
     ((0.9, 1.3), 1.2, "cannot_tell"), ((0.9, 1.3), 0.95, "cannot_tell"),

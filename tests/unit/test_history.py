@@ -108,6 +108,15 @@ def test_what_is_no_run_is_named_and_left_out(tmp_path: Path) -> None:
         assert name in done.stderr.replace("night0000/results.h5", "copy")
 
 
+def test_a_series_is_of_what_is_measured_not_of_how_often(tmp_path: Path) -> None:
+    plan = plan_of_nights(2)
+    for night, n in enumerate((20, 50)):
+        cases = tuple(replace(case, case_id=f"{case.case_id}-{n}", iterations=n, warmup=n)
+                      for case in plan.cases)
+        write_night(tmp_path, night, [1e-3, 2e-3], replace(plan, cases=cases))
+    assert [len(one["points"]) for one in told(tmp_path)["series"]] == [2, 2]  # type: ignore[arg-type]
+
+
 def test_folders_without_runs(tmp_path: Path) -> None:
     for words in ([tmp_path], [tmp_path / "none"], [tmp_path / "file"]):
         (tmp_path / "file").write_text("")

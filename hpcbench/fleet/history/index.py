@@ -18,7 +18,7 @@ from hpcbench.statistics.order import Interval, Values
 from hpcbench.texts import to_json
 from hpcbench.trace.container import whole_file
 
-VERSION = "2"
+VERSION = "3"  # 2 had cases by ids, with their iterations in them
 _META, _STEPS, _METRICS, _LABELS = (
     f"hpcbench.history.{name}".encode() for name in ("version", "steps", "metrics", "labels"))
 _RUN = ("stamp", "path", "run_id", "began_s", "facts", "unmeasured")

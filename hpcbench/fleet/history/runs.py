@@ -15,11 +15,11 @@ from pathlib import Path
 
 import h5py
 
-from hpcbench.answers.compare_inputs import facts_of, id_in_any_version
+from hpcbench.answers.compare_inputs import facts_of, keys_of
 from hpcbench.errors import FileError, HpcbenchError, UsageError, command_line
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
-from hpcbench.reduce.results import SCHEMA_VERSION, RunInfo
+from hpcbench.reduce.results import IMPORTED, SCHEMA_VERSION, RunInfo
 from hpcbench.reduce.results_file import FORMAT
 from hpcbench.trace import columns as stored
 from hpcbench.trace import schema
@@ -41,7 +41,7 @@ _TRACES = "traces"
 @dataclass(frozen=True, slots=True)
 class StoredRun:
     """A run of a history: where it lies, when it began (seconds since 1970), what is stated of its
-    environment, and the values of its ok cases: by the case in any version, then by metric.
+    environment, and the values of its ok cases: by `keys_of` the file, then by metric.
     ``unmeasured`` counts its other cases by their status."""
 
     path: str
@@ -111,18 +111,22 @@ class RunReader:
                 how = command_line("import", "LOG", "--started", "TIME")
                 raise FileError(f"{path}: states no start time"
                                 + f" (give it to {how})" * bool(run.imported))
-            keys, with_files = self._plan(stored.read_text(file, "plan"), path)
+            keys, with_files = self._plan(
+                stored.read_text(file, "plan"), path, of=IMPORTED if run.imported else "")
             statuses = stored.texts_of(stored.read_column(file, "cases/status"))
             values = self._values(file, path, keys, statuses)
             facts = dict(facts_of(run, with_files))
         return StoredRun(str(path), run.run_id, began_s, facts, values,
                          Counter(status for status in statuses if status != "ok"))
 
-    def _plan(self, text: str, path: Path) -> tuple[tuple[str, ...], tuple[Case, ...]]:
+    def _plan(
+        self, text: str, path: Path, of: str,
+    ) -> tuple[tuple[str, ...], tuple[Case, ...]]:
         """Return the keys of all cases, and the cases that run a file's content."""
         if text not in self._plans:
             cases = plan_from_text(text, path).cases
-            keys = tuple(map(id_in_any_version, cases))
+            (of_file,) = keys_of([cases])
+            keys = tuple(of + key for key in of_file)
             self._plans[text] = keys, tuple(
                 case for case in cases if case.workload.features.files)
             self.labels |= zip(keys, (case.label for case in cases), strict=True)
