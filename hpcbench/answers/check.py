@@ -18,6 +18,7 @@ from hpcbench.answers.compare import (
     SLOWER,
     compare,
     scope_of,
+    side_doubts,
 )
 from hpcbench.answers.compare_inputs import (
     aligned,
@@ -85,13 +86,15 @@ class Reason:
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """The outcome, its reasons in a fixed order, and the numbers of limits and cases checked.
-    ``held``: each value that holds its limit, or change that the baseline allows, is GOOD."""
+    ``held``: each value that holds its limit, or change that the baseline allows, is GOOD.
+    ``doubts``: which runs are not to be quoted."""
 
     outcome: str
     reasons: tuple[Reason, ...]
     n_limits: int
     n_cases: int
     held: tuple[Reason, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def exit_code(self, style: str) -> int:
         return STYLES[style][self.outcome]
@@ -198,8 +201,10 @@ def missing_ranks(results: Results) -> Iterator[Reason]:
 
 
 def not_sound(results: Results) -> Iterator[Reason]:
-    """Yield a reason for each finding by which the results are not one sound run, and for a log
-    that is cut."""
+    """Yield a reason for each finding by which the results are not one sound run, for injected
+    faults, and for a log that is cut."""
+    if results.run.injected:
+        yield Reason(CANNOT_TELL, "run", results.run.injected, remedy="run it without them")
     if n_cut := sum(item.timing is not None and CUT in item.timing.quality
                     for item in results.cases):
         yield Reason(MISSING, "run", f"{plural(n_cut, 'case')} of a log that is cut or torn")
@@ -426,7 +431,8 @@ def held_by(results: Sequence[Path], allowed: Sequence[Limit], name: str) -> Che
     side, kept = side_of(results), each_once(results)
     files = [valid(str(path)) if len(kept) > 1 else "" for path in kept]
     try:
-        return check_together(side.results, files, allowed)
+        return replace(check_together(side.results, files, allowed),
+                       doubts=tuple(side_doubts(side)))
     except ConfigError as error:
         raise ConfigError(*(f"{name}: {line}" for line in error.args)) from None
 
@@ -447,7 +453,8 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
     old = cases_of(before)
     new = aligned(old, cases_of(now))
     result = compare(old, new, ("the baseline", "these results"), smallest)
-    reasons = _of_files(results, map(_of_run, now.results))
+    reasons = [*_of_files(results, map(_of_run, now.results)), *_of_files(
+        baseline, (_unsound_baseline(one) for one in before.results))]
     if not result.cases:
         reasons.append(Reason(MISSING, "baseline", "no case has times on both sides"))
     named = {reason.case_id for reason in reasons}
@@ -475,7 +482,14 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
                                   ids[case.key], remedy=case.remedy))
         else:
             reasons.append(Reason(GOOD, case.label, f"{change}: {case.verdict}", ids[case.key]))
-    return concluded(reasons, 0, len(result.cases))
+    return replace(concluded(reasons, 0, len(result.cases)), doubts=tuple(
+        doubt for side in (now, before) for doubt in side_doubts(side)))
+
+
+def _unsound_baseline(results: Results) -> Iterator[Reason]:
+    """Yield why nothing is concluded beside a baseline: it is no evidence against these results."""
+    for reason in not_sound(results):
+        yield replace(reason, outcome=CANNOT_TELL, what="baseline")
 
 
 def _of_run(results: Results) -> Iterator[Reason]:

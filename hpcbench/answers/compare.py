@@ -43,7 +43,7 @@ from hpcbench.answers.compare_inputs import (
     unmatched,
 )
 from hpcbench.answers.tasks import ENOUGH_PASSES, FEWEST, LAUNCHES, Paired, compared_tasks, paired
-from hpcbench.answers.verdict import RED, verdict_of
+from hpcbench.answers.verdict import doubts_of
 from hpcbench.errors import UsageError, command_line
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
@@ -388,11 +388,10 @@ class Compared:
     doubts: tuple[str, ...] = ()
 
 
-def _doubts(side: Side) -> Iterator[str]:
-    """Yield the verdict on each run of a side that is not to be quoted."""
-    verdicts = ((results.run.run_id, verdict_of(results)) for results in side.results)
-    yield from (f"{side.label}{f' ({run})' if len(side.results) > 1 else ''}: {verdict.sentence}"
-                for run, verdict in verdicts if verdict.state == RED)
+def side_doubts(side: Side) -> Iterator[str]:
+    """Yield `doubts_of` the runs of a side."""
+    return doubts_of((f"{side.label}{f' ({one.run.run_id})' if len(side.results) > 1 else ''}", one)
+                     for one in side.results)
 
 
 def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
@@ -412,7 +411,7 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
     results = _with_nearest(results, first, others, UNSTATED if is_printed else ())
     _refuse_nothing(results, texts)
     return Compared(labels, results, tuple(differences(sides)),
-                    doubts=tuple(doubt for side in sides for doubt in _doubts(side)))
+                    doubts=tuple(doubt for side in sides for doubt in side_doubts(side)))
 
 
 def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
@@ -440,7 +439,7 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
         results = tuple(sorted(results, key=lambda one: (
             one.first.split()[0] == one.second.split()[0])))
         _refuse_nothing(results, offered=paired_keys(side))
-    return Compared(labels, results, (), in_launch=True, doubts=tuple(_doubts(side)))
+    return Compared(labels, results, (), in_launch=True, doubts=tuple(side_doubts(side)))
 
 
 def _with_nearest(

@@ -26,7 +26,7 @@ from hpcbench.answers.compare_inputs import (
     measured_id,
     side_of,
 )
-from hpcbench.answers.verdict import RED, verdict_of
+from hpcbench.answers.verdict import doubts_of
 from hpcbench.config.section import checked_limits
 from hpcbench.errors import UsageError
 from hpcbench.reduce.results import Results
@@ -74,10 +74,8 @@ LOOSE = 0.1
 
 def learning_doubts(side: Side) -> Iterator[str]:
     """Yield which runs are not to be quoted, and how far the slowest launches are off."""
-    verdicts = [(results.run.run_id, verdict_of(results)) for results in side.results]
-    red = [f"{run}: {verdict.sentence}" for run, verdict in verdicts if verdict.state == RED]
-    if red:
-        yield f"{len(red)} of {plural(len(verdicts), 'run')} not to be quoted; first: {red[0]}"
+    if red := [*doubts_of((one.run.run_id, one) for one in side.results)]:
+        yield f"{len(red)} of {plural(len(side.results), 'run')} not to be quoted; first: {red[0]}"
     timed = [case for case in cases_of(side).values() if case.launch_s]
     above = [(max(case.launch_s) / median(case.launch_s) - 1, case.case.label) for case in timed]
     loose = [one for one in above if one[0] > LOOSE]
@@ -149,16 +147,15 @@ def _why_unclean(
     It has wrong or failed cases, ranks without a trace, unchecked results, injected faults, or has
     no time of a case of ``expected``, which other runs timed, or its log contradicts itself."""
     reasons = chain(
+        (reason.text for reason in not_sound(results)),
         (f"{item.case.label} is {item.status}" for item in results.cases
          if item.status in ("wrong", "failed", "timeout", "not_run")),
         (f"{expected[key]} has no time, and has one in other runs"
          for key in expected.keys() - timed.keys()),
         (f"{reason.what}: {reason.sentence}" for item in results.cases
          if item.status == "ok" for reason in unchecked(item)),
-        (reason.text for reason in not_sound(results)),
         ("ranks are missing" for _ in range(
-            results.run.world_size - len(results.run.ranks_present))),
-        ("faults were injected" for _ in results.run.faults))
+            results.run.world_size - len(results.run.ranks_present))))
     return next(reasons, "")
 
 

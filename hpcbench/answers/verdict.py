@@ -4,7 +4,7 @@ that holds. It follows from what the results have; none of it is computed anew."
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from hpcbench.plan.case import PROGRAM_KIND
 from hpcbench.records import dataclass
@@ -40,6 +40,13 @@ def verdict_of(results: Results) -> RunVerdict:
     if state == RED and rule != _busy and (load := _busy(results)):
         reason += f"; {load}"
     return RunVerdict(state, f"{_BEGIN[state]}: {reason}")
+
+
+def doubts_of(runs: Iterable[tuple[str, Results]]) -> Iterator[str]:
+    """Yield the name and the verdict of each run that is not to be quoted."""
+    for name, results in runs:
+        if (found := verdict_of(results)).state == RED:
+            yield f"{name}: {found.sentence}"
 
 
 def is_busy(results: Results) -> bool:
@@ -207,7 +214,7 @@ def _good(results: Results) -> str:
 
 _busy = _lost_core("HB144", unknown=1.0)
 RULES: tuple[tuple[str, Callable[[Results], str]], ...] = (
-    (RED, _nothing), (RED, _faults), (RED, _not_sound), (RED, _lost), (RED, _wrong), (RED, _alone),
+    (RED, _faults), (RED, _nothing), (RED, _not_sound), (RED, _lost), (RED, _wrong), (RED, _alone),
     (RED, _finding("HB127", "replicas end a training with different weights")),
     (RED, _finding("HB128", "a bus bandwidth is above what the declared link allows")),
     (RED, _finding("HB146", "more FLOP/s than the device can do")),

@@ -52,7 +52,8 @@ class LoadedRun:
         hosts: the names of the nodes.
         world_size: the ranks of the job.
         versions: library -> version.
-        config: the sweep with all defaults."""
+        config: the sweep with all defaults.
+        faults: what was injected on purpose; nothing of a run that counts."""
 
     def __init__(self, path: Path, results: Results) -> None:
         run = results.run
@@ -60,6 +61,7 @@ class LoadedRun:
         self.started, self.hosts, self.world_size = run.started_at, run.nodes, run.world_size
         self.versions: Mapping[str, str] = {"hpcbench": run.hpcbench_version, **run.versions}
         self.config: Mapping[str, Any] = results.plan.config
+        self.faults = run.faults
         self._results, self._state = results, _state(path)
 
     @cached_property
@@ -86,7 +88,8 @@ class LoadedRun:
         """Return the identity of the run, its hosts and versions, as JSON values."""
         return {"run_id": self.run_id, "run": self.name, "started": self.started,
                 "hosts": list(self.hosts), "world_size": self.world_size,
-                "versions": dict(self.versions), "path": os.fspath(self.path)}
+                "versions": dict(self.versions), "faults": list(self.faults),
+                "path": os.fspath(self.path)}
 
     def __repr__(self) -> str:
         return f"LoadedRun({str(self.path)!r}, {len(self._results.cases)} cases)"

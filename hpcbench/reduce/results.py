@@ -486,6 +486,11 @@ class RunInfo:
     faults: tuple[str, ...] = ()
     imported: tuple[str, ...] = ()
 
+    @property
+    def injected(self) -> str:
+        """Return what every report of a run with injected faults says; "" of another."""
+        return f"faults were injected: {'; '.join(self.faults)}" if self.faults else ""
+
 
 @dataclass(frozen=True, slots=True)
 class CaseSamples:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -39,10 +39,12 @@ from hpcbench.answers.compare_tables import (
     unmatched_table,
 )
 from hpcbench.answers.topics import TopicResult, case_names, topic_results
+from hpcbench.answers.verdict import doubts_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import read_traffic
 from hpcbench.plain import Plain
+from hpcbench.records import dataclass
 from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
 from hpcbench.registry import TopicSpec, offered
 from hpcbench.report.terminal import Sentence, print_document, print_lines
@@ -63,10 +65,18 @@ def topic_options(price: float | None, samples: int, traffic: Path | None) -> To
     return TopicOptions(price, samples, None if traffic is None else read_traffic(traffic))
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The results of topics on runs, and which of these are not to be quoted."""
+
+    topics: tuple[TopicResult, ...]
+    doubts: tuple[str, ...]
+
+
 def advice(
     paths: Sequence[Path], only: Sequence[str], options: TopicOptions, *, prove: bool = False,
-) -> list[TopicResult]:
-    """Return the results of topics on results files. Raises UsageError for an unknown topic.
+) -> Advice:
+    """Return the answers of topics on results files. Raises UsageError for an unknown topic.
 
     Topics about recorded calls are among them where those are given; ``prove``: only those whose
     best alternative a sweep can prove, and the named ones."""
@@ -82,7 +92,9 @@ def advice(
     topics = [topic for name, topic in by_name.items() if not wanted or name in wanted]
     with opened(paths) as runs:
         names = case_names([run.results for run in runs])
-        return [TopicResult(topic, topic.analysis(runs, options), names) for topic in topics]
+        return Advice(
+            tuple(TopicResult(topic, topic.analysis(runs, options), names) for topic in topics),
+            tuple(doubts_of((run.path, run.results) for run in runs)))
 
 
 def _topics(options: TopicOptions) -> list[Topic]:
@@ -97,13 +109,13 @@ def _topics(options: TopicOptions) -> list[Topic]:
             *(spec.load() for spec in specs if not spec.is_recorded)]
 
 
-def proof(options: TopicOptions, results: Sequence[TopicResult]) -> Proof:
+def proof(options: TopicOptions, results: Advice) -> Proof:
     """Return the sweep that proves the best alternative of a topic, one of ``results``.
 
     Raises UsageError if none is measured that may be faster."""
     assert options.traffic is not None  # the topic is for those who give one
     return next(one.topic.proof(options.traffic, one.record)
-                for one in results if one.topic.proof)
+                for one in results.topics if one.topic.proof)
 
 
 @contextmanager
@@ -125,20 +137,30 @@ def topic_results_of_file(file: ResultsFile) -> tuple[TopicResult, ...]:
     return topic_results(Run(FOLDER, file.results, file))
 
 
-def print_advice(results: Sequence[TopicResult], verbosity: Verbosity) -> None:
-    """Print answers and tables of each topic; quietly only sentences, in detail evidence, too."""
+def print_advice(results: Advice, verbosity: Verbosity) -> None:
+    """Print doubts, answers and tables of each topic; quietly only sentences, in detail evidence,
+    too."""
+    print_doubts(results.doubts, verbosity)
     if verbosity.is_quiet:
-        print_lines(Text(f"{one.topic.name}: {answer.text}") for one in results
+        print_lines(Text(f"{one.topic.name}: {answer.text}") for one in results.topics
                     for answer in one.record.answers)
         return
-    for result in results:
+    for result in results.topics:
         print_lines(_topic_lines(result, full=verbosity.is_verbose), whole=verbosity.is_verbose)
 
 
-def print_advice_json(results: Sequence[TopicResult], paths: Sequence[Path]) -> None:
+def print_advice_json(results: Advice, paths: Sequence[Path]) -> None:
     print_document({"schema": ADVISE_SCHEMA, "schema_version": 1,
                     "files": [str(path) for path in each_once(paths)],
-                    "topics": {one.topic.name: plain_record(one.record) for one in results}})
+                    "doubts": [*results.doubts],
+                    "topics": {one.topic.name: plain_record(one.record)
+                               for one in results.topics}})
+
+
+def print_doubts(doubts: Iterable[str], verbosity: Verbosity) -> None:
+    """Print which runs are not to be quoted; quietly on standard error."""
+    print_lines((Sentence(doubt, 2, "bold red") for doubt in doubts),
+                sys.stderr if verbosity.is_quiet else None)
 
 
 def plain_record(record: Any) -> Any:
@@ -204,7 +226,9 @@ def check_plot_name(path: Path) -> None:
 
 
 def print_comparisons(answer: Compared, verbosity: Verbosity) -> None:
-    """Print a table for each side, other differences, and the totals; quietly only the totals."""
+    """Print doubts, a table for each side, other differences, and the totals; quietly only these.
+    """
+    print_doubts(answer.doubts, verbosity)
     if verbosity.is_quiet:
         print_lines(Text(f"{one.second}: {totals_line(one)}") for one in answer.comparisons)
         return
@@ -216,8 +240,6 @@ def print_comparisons_json(answer: Compared) -> None:
 
 
 def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text | Table]:
-    for doubt in answer.doubts:
-        yield Sentence(doubt, 2)
     for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
         yield Sentence(text, 2)
     for comparison in answer.comparisons:
@@ -266,7 +288,9 @@ def reason_lines(checked: CheckResult, *, full: bool = False) -> Iterator[str]:
 
 
 def print_checked(checked: CheckResult, *, quiet: bool, full: bool) -> None:
-    """Print `reason_lines`, then the outcome; quietly the outcome alone."""
+    """Print `reason_lines`, then the outcome; quietly the outcome alone. Doubts are on stderr."""
+    for doubt in checked.doubts:
+        say(f"warning: {doubt}", sys.stderr)
     if not quiet:
         for line in reason_lines(checked, full=full):
             say(line)

@@ -68,7 +68,6 @@ from hpcbench.views.table import (
     device_type,
     env_text,
     from_to_text,
-    injected_text,
     mode_and_fold,
     repeats_text,
 )
@@ -416,7 +415,7 @@ def origin_text(results: Results) -> str:
     run, links = results.run, declared_links(results.plan.config)
     versions = ", ".join(f"{name} {text}" for name, text in run.versions.items())
     when = run.started_at or "start time unknown"
-    faults = f"{injected_text(run).upper()}; " if run.faults else ""
+    faults = f"{run.injected.upper()}; " if run.faults else ""
     return (f"{faults}{run.name}, run {run.run_id}, {when}; "
             f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; "
             f"{links}{'; ' * bool(links)}{versions}")

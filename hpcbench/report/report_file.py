@@ -79,7 +79,7 @@ from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.chart import Chart, in_fields
 from hpcbench.views.columns import arrival_tables, telemetry_tables
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table, injected_text
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0-0 " \
                 "libharfbuzz-subset0)"
@@ -136,7 +136,7 @@ _MOST_COMMANDS = 3
 def _first_sections(run: Run, advice: Sequence[TopicResult]) -> Iterator[ReportSection]:
     """Yield whether the run is good, what is best, what is wrong and what to do next."""
     results = run.results
-    faults = injected_text(results.run)
+    faults = results.run.injected
     yield ReportSection("verdict", "Verdict", (
         verdict_line(results), *([Line(faults, "warning")] if faults else []), _cards(results),
         Line(header_line(results), "quiet")))

@@ -59,7 +59,6 @@ from hpcbench.views.table import (
     declared_links,
     distinct,
     fold_of,
-    injected_text,
     launches_title,
     mode_and_fold,
     timed_text,
@@ -150,7 +149,7 @@ def run_lines(results: Results) -> Iterator[Text]:
 
 
 def fault_lines(results: Results) -> Iterator[Text]:
-    if text := injected_text(results.run):
+    if text := results.run.injected:
         yield Sentence(text, 2, "bold red")
 
 

@@ -16,7 +16,7 @@ from hpcbench.plan.case import DEFAULT_MODE, Case, Plan
 from hpcbench.plan.points import Option, Values
 from hpcbench.records import dataclass
 from hpcbench.reduce.metric import Show as Show
-from hpcbench.reduce.results import CaseResult, RunInfo
+from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.spread import late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.texts import Lines, as_field
@@ -546,10 +546,6 @@ def repeats_text(plan: Plan) -> str:
     """Return ``3 passes`` or ``2 launches x 3 passes``."""
     passes = plural(plan.passes, "pass")
     return passes if plan.launches == 1 else f"{plural(plan.launches, 'launch')} x {passes}"
-
-
-def injected_text(run: RunInfo) -> str:
-    return f"faults were injected: {'; '.join(run.faults)}" if run.faults else ""
 
 
 def declared_links(config: Mapping[str, Any]) -> str:

@@ -136,11 +136,22 @@ def test_a_comma_in_a_path_is_one_of_its_letters(tmp_path: Path) -> None:
     assert "is given twice" in joined.stderr, "the parts were read, each of them the same file"
 
 
-def test_runs_with_injected_faults_teach_nothing() -> None:
-    results = only_ok(stored())
+def test_runs_with_injected_faults_teach_nothing_and_pass_no_gate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launches = [[1.0 + at / 500] * 3 for at in range(6)]
+    results = make_results((in_launches(make_case(), *launches),))
     faulty = replace(results, run=replace(results.run, faults=("slow rank 1",)))
     with pytest.raises(UsageError, match="faults were injected"):
         learned(Side("x", (faulty,)), 0.75)
+    limit = Limit.model_validate({"metric": "median_s", "max": 2.0})
+    assert [check_limits(one, [limit]).outcome for one in (results, faulty)] == [
+        GOOD, CANNOT_TELL]
+    assert check_limits(faulty, [limit.model_copy(update={"max": 0.5})]).outcome == SLOW
+    for before, now in ((results, faulty), (faulty, results)):
+        outcome, texts = beside_baseline(monkeypatch, before, now)
+        assert (outcome, texts) == (CANNOT_TELL, [faulty.run.injected])
+    assert beside_baseline(monkeypatch, results, results) == (GOOD, [])
 
 
 @pytest.mark.parametrize("text", [

@@ -591,8 +591,13 @@ def test_github_benchmark_is_of_one_direction() -> None:
 
 def test_otava_has_a_row_for_each_run_in_order_of_time() -> None:
     with open_results(RESULTS["training"]) as early, open_results(RESULTS["mixed"]) as late:
-        first, second = exported_run(early), exported_run(late)
-        exported = as_otava([second, replace(first, cases=second.cases)], ExportRequest())
+        first, faulty = exported_run(early), exported_run(late)
+        second = replace(faulty, results=replace(faulty.results, run=replace(
+            faulty.results.run, faults=())))
+        runs = [second, replace(first, cases=second.cases)]
+        exported = as_otava(runs, ExportRequest())
+        left_out = as_otava([faulty], ExportRequest())
+    assert not left_out.content and faulty.results.run.injected in left_out.notes[0]
     rows = [*csv.DictReader(io.StringIO(exported.content.decode()))]
     moments = [datetime.strptime(row["time"], "%Y.%m.%d %H:%M:%S %z") for row in rows]
     assert moments[0] < moments[1] and len(moments) == 2

@@ -100,11 +100,12 @@ def test_what_is_no_run_is_named_and_left_out(tmp_path: Path) -> None:
     (tmp_path / "a" / "traces").mkdir(parents=True)
     (tmp_path / "a" / "traces" / "rank00000.h5").write_bytes(b"not looked at")
     (tmp_path / "latest").symlink_to("night0000")
+    write_night(tmp_path, 2, [1e-3], faults=("slow rank 1",))
     done = hpcbench("history", str(tmp_path), "--json")
     document = json.loads(done.stdout)
     assert done.returncode == 0 and len(document["runs"]) == 1 and document["changes"] == []
-    assert len(document["left_out"]) == 4 == done.stderr.count("left out: ")
-    for name in ("night0001", "copy", "broken", "other.h5"):
+    assert len(document["left_out"]) == 5 == done.stderr.count("left out: ")
+    for name in ("night0001", "night0002", "copy", "broken", "other.h5"):
         assert name in done.stderr.replace("night0000/results.h5", "copy")
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from bad_input_process import hpcbench
 from golden import RESULTS
 from hpcbench.answers.answer import CANNOT_TELL, Answer, Run
 from hpcbench.answers.topics import TopicResult, summary_lines
@@ -138,6 +143,28 @@ def test_the_verdict_leads_report_and_summaries(kind: str, state: str, figure: s
     assert begin.startswith(f"**{first.text[:12]}")
     stored = summary_document(results, case_rows(results))["verdict"]
     assert stored == {"state": found.state, "sentence": found.sentence}
+
+
+REPORTS = (
+    "show {run}", "show {run} -q", "show {run} --json", "check {run} --limits {limits}",
+    "check {run} --limits {limits} -q", "check {run} --limits {limits} --json",
+    "check {other} --baseline {run}", "check {other} --baseline {run} --json",
+    "check --learn {run} -o {new}.yaml", "compare {other} {run}", "compare {other} {run} --json",
+    "compare {other} {run} -q", "advise {run}", "advise {run} -q",
+    "advise {run} --json", "report {run} -o {new}.md", "report {run} {other} -o {new}.md",
+    "history {folder}", "history {folder} --json")
+
+
+@pytest.mark.parametrize("words", REPORTS)
+def test_every_report_of_a_run_with_injected_faults_says_so(words: str, tmp_path: Path) -> None:
+    (tmp_path / "limits.yaml").write_text("limits: [{metric: median_s, max: 1000}]")
+    shutil.copytree(RESULTS["mixed"].parent, tmp_path / "runs" / "mixed")
+    done = hpcbench(*shlex.split(words.format(
+        run=RESULTS["mixed"], other=RESULTS["collective"], limits=tmp_path / "limits.yaml",
+        new=tmp_path / "new", folder=tmp_path / "runs")))
+    pages = "".join(page.read_text("utf-8") for page in tmp_path.glob("new.md"))
+    said = done.stdout + done.stderr + pages
+    assert re.search(r'faults? (was|were) injected|"faults": \[\n', said), said
 
 
 def test_topics_without_data_share_one_line() -> None:

@@ -101,11 +101,13 @@ class RunReader:
 
     def read(self, path: Path) -> StoredRun:
         """Return the run in a file. Raises TraceError for a file that is none or is damaged, and
-        FileError for one that does not state when it began."""
+        FileError for one that does not state when it began, or with injected faults."""
         check_seal(path, FORMAT, SCHEMA_VERSION)
         with open_container(path) as file, expected_content(path):
             check_content(file, path, self._read)
             run = schema.from_text(RunInfo, stored.read_text(file, "run"))
+            if run.injected:
+                raise FileError(f"{path}: {run.injected}")
             began_s = moment(run.started_at)
             if began_s is None:
                 how = command_line("import", "LOG", "--started", "TIME")

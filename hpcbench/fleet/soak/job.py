@@ -191,12 +191,13 @@ def begin(request: SoakRequest, world_size: int) -> Path:
         raise FileError(f"{folder}: cannot be made: {error.strerror}; choose another folder with "
                         "-o DIR (output.folder)") from error
     write_json(folder / SWEEP_FILE, plan.config, indent=1)
+    faults = fault_texts(plan.config.get("fault", ()))
     write_soak(folder, Soak(plan.name, run_id, world_size, time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                            request.planned_s, request.planned_cycles))
+                            request.planned_s, request.planned_cycles, faults=faults))
     request.verbosity.announce(f"{plural(len(plan.cases), 'case')} x "
                                f"{plural(plan.launches * plan.passes, 'pass')} a cycle; soak in "
                                f"{folder}")
-    for fault in fault_texts(plan.config.get("fault", ())):
+    for fault in faults:
         request.verbosity.announce(f"fault injection, times are not valid: {fault}")
     return folder
 

@@ -57,6 +57,7 @@ def closing_lines(soak: Soak, judgement: Judgement) -> Iterator[str]:
     sound = "SOUND" if soak.has_reached_its_end else "SOUND SO FAR"
     yield as_field(f"{', '.join(found) or sound}: {soak.name}, {plural(soak.cycles, 'cycle')} in "
                    f"{rough_time(soak.spent_s)}, {soak.checked:,} results checked")
+    yield from (f"  injected: {as_field(fault)}" for fault in soak.faults)
     yield from (f"  wrong: {as_field(wrong_text(one))}" for one in soak.wrong[:_MOST_LINES])
     yield from (f"  {'changed' if one.has_changed else 'not repeated'}: {as_field(one.label)} "
                 f"differs in cycle {one.other} from the first cycle within its tolerance, after "
@@ -92,7 +93,7 @@ def status_of(soak: Soak, judgement: Judgement, state: str) -> dict[str, Any]:
         "speed_not_judged": judgement.undecided,
         "readings": {name: _whole(series) for name, series in soak.readings.items()},
         "throttled_by": dict(soak.throttled_by), "xids": list(soak.xids),
-        "findings": dict(soak.findings), "is_bad": judgement.is_bad}
+        "findings": dict(soak.findings), "faults": [*soak.faults], "is_bad": judgement.is_bad}
 
 
 def _whole(series: tuple[WindowValues, ...]) -> dict[str, float]:

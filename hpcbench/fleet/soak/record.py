@@ -166,7 +166,7 @@ class Soak:
     """A soak so far. ``planned_s`` and ``planned_cycles`` are its limits, ``spent_s`` is without
     the time between attempts. ``n_wrong`` counts elements, ``checked`` results; ``n_problems`` as
     ``problems`` without a bound. ``throttled_by`` and ``findings``: cycles by reason and by code.
-    ``readings`` are by name, ``versions`` those of the newest cycle."""
+    ``readings`` are by name, ``versions`` those of the newest cycle; ``faults`` were injected."""
 
     name: str
     run_id: str
@@ -193,6 +193,7 @@ class Soak:
     findings: Mapping[str, int] = field(default_factory=dict)
     versions: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    faults: tuple[str, ...] = ()
 
     @property
     def has_reached_its_end(self) -> bool:

@@ -21,6 +21,7 @@ from hpcbench import __version__
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import SMALLEST
 from hpcbench.answers.tasks import Paired
+from hpcbench.answers.verdict import doubts_of
 from hpcbench.errors import UsageError, command_line, job_command_line, shell_line
 from hpcbench.interop.answers.tuner import TunedRange, TunerTable, tuner_table
 from hpcbench.interop.formats.export.cases import (
@@ -37,6 +38,7 @@ from hpcbench.interop.formats.export.cases import (
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.records import dataclass
+from hpcbench.reduce.results import Results
 from hpcbench.report.answer_lines import opened
 from hpcbench.texts import as_field, to_json
 from hpcbench.units import grouped, plural, size_text, three_digits
@@ -151,7 +153,8 @@ def as_torch_estimates(runs: Sequence[ExportedRun], request: ExportRequest) -> E
     groups = {ranks: str(at) for at, ranks in enumerate(dict.fromkeys(
         tuple(ranks) for case in kept for ranks in case.item.case.group_ranks))}
     document = {"schemaVersion": 1, "traceEvents": [*_events(kept, groups)],
-                "otherData": {"program": "hpcbench", "run_id": run.results.run.run_id}}
+                "otherData": {"program": "hpcbench", "run_id": run.results.run.run_id,
+                              "faults": [*run.results.run.faults]}}
     content = to_json(document, indent=1, allow_nan=False) + "\n" if kept else ""
     return Exported(content.encode(), (*left_out, *others), (_TORCH_SETTING,) if kept else ())
 
@@ -279,7 +282,8 @@ def tuner_file(
             raise UsageError(f"--to {to}: these cases ran on {'RCCL' if table.is_rccl else 'NCCL'}")
         exported = _written(table, dialect, runs)
         ranks = max(run.results.run.world_size for run in runs)
-    shown = [*exported.notes, *left_out_lines(exported.left_out)]
+        doubts = [*doubts_of(_named(runs))]
+    shown = [*doubts, *exported.notes, *left_out_lines(exported.left_out)]
     if not any(line and line[0] != "#" for line in exported.content.decode().splitlines()):
         return exported, [*shown, "no line: leave the tuner out"]
     return exported, [*shown, *dialect.notes, *_proof(dialect, ranks, target)]
@@ -303,8 +307,13 @@ def _head(table: TunerTable, runs: Sequence[Run], *, any_line: bool) -> Iterator
     names = " ".join(run.results.run.run_id for run in runs)
     yield (f"# hpcbench {__version__}, {'RCCL' if table.is_rccl else 'NCCL'} "
            f"{' '.join(versions)}, run {names}")
+    yield from (f"# {doubt}" for doubt in doubts_of(_named(runs)))
     yield (f"# {'lines' if any_line else 'no line'}: over {100 * SMALLEST:.0f} % faster than its "
            f"own choice, of {plural(table.n_compared, 'comparison')}")
+
+
+def _named(runs: Sequence[Run]) -> Iterator[tuple[str, Results]]:
+    return ((f"run {run.results.run.run_id}", run.results) for run in runs)
 
 
 def _fitting(line: str) -> str:

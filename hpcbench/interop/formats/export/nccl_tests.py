@@ -308,7 +308,8 @@ def _text(run: exported.ExportedRun, table: PerfTable) -> Iterator[str]:
     yield "# " + foreign.own_line(f"{table.title}; {_what(run)}", _facts(run, table),
                                   run_id=run.results.run.run_id)
     remarks = table.launched.remarks if table.launched else ()
-    yield from (f"# hpcbench: {one}" for one in (*remarks, *_load(run)))
+    yield from (f"# hpcbench: {one}" for one in (
+        *remarks, *filter(None, [run.results.run.injected]), *_load(run)))
     if table.cases:
         yield from _measured(run, table)
     else:

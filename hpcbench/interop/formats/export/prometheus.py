@@ -49,13 +49,17 @@ def as_prometheus(runs: Sequence[exported.ExportedRun],
 
 
 def _ended(run: exported.ExportedRun) -> Iterator[tuple[str, str, Labels, float]]:
-    """Yield how many cases ended in each way, so that an alert can detect a bad run."""
+    """Yield how many cases ended in each way, and injected faults, so that an alert can detect a
+    bad run."""
     ended = Counter(case.item.status for case in run.cases)
     for status in STATUSES:
         yield ("hpcbench_cases", "Cases of the run by how they ended",
                {"comm_name": COMM_NAME, "node": _node(run), "status": status}, ended[status])
     yield ("hpcbench_exit_code", "Exit code of the run: 0, 1 wrong or failed, 3 incomplete",
            {"comm_name": COMM_NAME, "node": _node(run)}, run.code)
+    if faults := run.results.run.faults:
+        yield ("hpcbench_injected_faults", "Faults injected on purpose: times are not valid",
+               {"comm_name": COMM_NAME, "node": _node(run)}, len(faults))
 
 
 def _samples(

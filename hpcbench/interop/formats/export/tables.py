@@ -27,9 +27,10 @@ _LIBRARIES = ("torch", "mpi", "nccl")
 OF_RUN: Mapping[str, type] = MappingProxyType({
     "run_id": str, "run": str, "started_at": str, "job_ranks": int, "nodes": int,
     "first_node": str, "hosts": str, "hpcbench": str, **dict.fromkeys(_LIBRARIES, str),
-    "imported": str, "exit_code": int})
+    "imported": str, "exit_code": int, "faults": str})
 """Columns of the run, and their types; ``hosts`` are separated by spaces, ``imported`` names the
-program that printed the numbers, ``exit_code`` is 1 of wrong or failed cases, 3 of a part."""
+program that printed the numbers, ``exit_code`` is 1 of wrong or failed cases, 3 of a part; ``faults`` were
+injected."""
 
 
 def as_csv(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) -> cases.Exported:
@@ -85,7 +86,8 @@ def _row(
             "first_node": info.nodes[0] if info.nodes else None,
             "hosts": " ".join(info.nodes) or None, "hpcbench": info.hpcbench_version,
             **{name: info.versions.get(name) for name in _LIBRARIES},
-            "imported": " and ".join(info.imported) or None, "exit_code": run.code, **row,
+            "imported": " and ".join(info.imported) or None, "exit_code": run.code,
+            "faults": "; ".join(info.faults) or None, **row,
             "reason": case.item.reason or None}
 
 
@@ -99,6 +101,8 @@ def as_fom(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) -> c
     lines = [f"{BENCHMARK}.exit_code: {run.code} code"]
     lines += [f"{BENCHMARK}.{status}: {ended[status]} cases"
               for status in ("ok", "wrong", "failed", "timeout")]
+    if faults := run.results.run.faults:
+        lines.append(f"{BENCHMARK}.injected: {len(faults)} faults")
     values = [f"{case.slug}.{one.name}: {cases.plain_number(one.value)} {one.unit}"
               for case in run.measured for one in cases.chosen_metrics(case, request)]
     return cases.Exported(cases.joined([*lines, *values]),
@@ -127,6 +131,8 @@ def _numbers(run: cases.ExportedRun, request: cases.ExportRequest) -> Iterator[t
     bad = [case for case in run.cases if case.is_bad]
     if bad or run.measured:
         yield f"{BENCHMARK}/return_code:0", run.code
+    if faults := run.results.run.faults:
+        yield f"{BENCHMARK}/injected_faults:0", len(faults)
     for case in bad:
         yield f"{BENCHMARK}/{case.slug}_return_code:0", 1
     for case in run.measured:
@@ -165,13 +171,15 @@ def as_bencher(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) 
 def _dated(
     runs: Iterable[tuple[cases.ExportedRun, Content]], notes: list[str],
 ) -> Iterator[tuple[cases.ExportedRun, Content, float]]:
-    """Yield the runs with the moment when each began; note those without it, or without numbers."""
+    """Yield the runs with the moment when each began; note those without it, or without numbers,
+    and those with injected faults, which are no part of a history."""
     for run, content in runs:
         began_s = moment(run.results.run.started_at)
-        if began_s is None or not content:
-            notes.append(f"left out: run {run.results.run.run_id}: "
-                         f"{'no number' if began_s is not None else 'no start time'}")
-        else:
+        why = run.results.run.injected or ("no start time" if began_s is None else
+                                           "" if content else "no number")
+        if why:
+            notes.append(f"left out: run {run.results.run.run_id}: {why}")
+        elif began_s is not None:
             yield run, content, began_s
 
 
@@ -217,7 +225,8 @@ def as_github_benchmark(runs: Sequence[cases.ExportedRun],
                          "(customSmallerIsBetter) and rates (customBiggerIsBetter) apart, by "
                          "--metric")
     several = len({one.name for one in every}) > 1
-    lists = [(run, [_entry(case, one, several) for case, one in entries[id(run)]]) for run in runs]
+    lists = [(run, [_entry(case, one, several, run.results.run.injected)
+                    for case, one in entries[id(run)]]) for run in runs]
     tool = "customBiggerIsBetter" if directions == {True} else "customSmallerIsBetter"
     if len(runs) > 1:
         return _data_of_runs(lists, tool)
@@ -248,11 +257,13 @@ def _data_of_runs(
                           tuple(notes))
 
 
-def _entry(case: cases.ExportedCase, metric: cases.CaseMetric, several: bool) -> dict[str, Any]:
+def _entry(
+    case: cases.ExportedCase, metric: cases.CaseMetric, several: bool, injected: str,
+) -> dict[str, Any]:
     """Return one entry; a slash in a name makes a group, so the only one follows the kind."""
     name = f"{case.item.case.kind}/{case.name.replace('/', ':')}{f' {metric.name}' * several}"
-    entry = {"name": name, "unit": metric.unit, "value": metric.value,
-             "extra": f"case {case.item.case.case_id}"}
+    entry = {"name": name, "unit": metric.unit, "value": metric.value, "extra": "; ".join(
+        filter(None, (f"case {case.item.case.case_id}", injected)))}
     if metric.low is not None and metric.high is not None:
         entry["range"] = f"{metric.low:.6g} to {metric.high:.6g}"
     return entry
@@ -269,7 +280,7 @@ def as_otava(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) ->
     """
     ordered = sorted(runs, key=lambda run: run.results.run.started_at)
     of_runs = [(run, dict(_otava_values(run, request))) for run in ordered]
-    rows = [(run, values) for run, values in of_runs if values]
+    rows = [(run, values) for run, values in of_runs if values and not run.results.run.faults]
     counts = Counter(name for _, values in rows for name in values)
     names = [name for name, count in counts.items() if count == len(rows)]
     gaps = [name for name, count in counts.items() if count < len(rows)]
@@ -280,8 +291,8 @@ def as_otava(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) ->
         info = run.results.run
         head = (as_field(_otava_time(info.started_at)), as_field(info.run_id))
         writer.writerow({**dict(zip(_OTAVA_HEAD, head, strict=True)), **values})
-    notes = [f"left out: run {run.results.run.run_id}: no number"
-             for run, values in of_runs if not values]
+    notes = [f"left out: run {run.results.run.run_id}: {run.results.run.injected or 'no number'}"
+             for run, values in of_runs if not values or run.results.run.faults]
     if gaps:
         notes.append(f"left out: {plural(len(gaps), 'column')} without a value in every run: "
                      + ", ".join(gaps))

@@ -49,7 +49,7 @@ def as_perfetto(runs: Sequence[exported.ExportedRun],
     document = {"displayTimeUnit": "ns", "traceEvents": [
         *_tracks(run, {(event["pid"], event["tid"]) for event in events}), *events], "otherData": {
             "program": "hpcbench", "run_id": run.results.run.run_id,
-            "begin_global_ns": str(min(begins))}}
+            "faults": [*run.results.run.faults], "begin_global_ns": str(min(begins))}}
     return exported.Exported((to_json(document, allow_nan=False) + "\n").encode(), tuple(left_out))
 
 

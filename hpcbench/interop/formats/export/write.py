@@ -94,8 +94,8 @@ def _warnings(runs: Sequence[cases.ExportedRun]) -> Iterator[str]:
     """Yield warnings about the numbers of a run as a whole."""
     for run in runs:
         about = f"run {run.results.run.run_id}"
-        if faults := run.results.run.faults:
-            yield f"{about}: faults were injected on purpose: {'; '.join(faults)}"
+        if injected := run.results.run.injected:
+            yield f"{about}: {injected}"
         if programs := run.results.run.imported:
             yield f"{about}: imported: times that {' and '.join(programs)} printed"
         yield from (f"{about}: {finding.code}: {finding.message}" for finding in run.against)
