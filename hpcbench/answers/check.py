@@ -28,6 +28,7 @@ from hpcbench.answers.compare_inputs import (
     keys_of,
     launch_times,
     measured_id,
+    repeated_by,
     side_of,
 )
 from hpcbench.answers.compare_tables import protocol_text
@@ -336,14 +337,16 @@ def _of_pool(
     n_beyond = sum(time_s > edge for time_s in times)
     message = (f"{limit.metric} {digits(abs(max(times)) / scale, 4)} {unit} in the worst launch, "
                f"{n_beyond} of {len(times)} beyond, {text}")
+    remedy = ""
     if n_beyond and len(times) < FEWEST_BEYOND:
-        counts_once = first.item.case.backend in INLINE_BACKENDS or (
-            first.item.timing is not None and first.item.timing.repeats)
-        message += ("; one launch decides nothing: "
-                    f"{'' if counts_once else 'use --launches 5, or '}give other jobs, too")
+        timing, case = first.item.timing, first.item.case
+        remedy = "give other jobs, too" if case.backend in INLINE_BACKENDS or (
+            timing is not None and timing.repeats) else (
+            f"use {repeated_by(case, is_imported=timing is not None and timing.is_imported)}")
+        message += "; one launch decides nothing"
     outcome = GOOD if not n_beyond else (
         SLOW if n_beyond == len(times) >= FEWEST_BEYOND else CANNOT_TELL)
-    return replace(first.reason(outcome, message), file=", ".join(
+    return replace(first.reason(outcome, message), remedy=remedy, file=", ".join(
         files or [row.file for row, _ in launches]))
 
 

@@ -38,11 +38,20 @@ from hpcbench.answers.compare_inputs import (
     phase_changes,
     protocol_between,
     read_side,
+    repeated_by,
     split_by,
     told_key,
     unmatched,
 )
-from hpcbench.answers.tasks import ENOUGH_PASSES, FEWEST, LAUNCHES, Paired, compared_tasks, paired
+from hpcbench.answers.tasks import (
+    ENOUGH_PASSES,
+    FEWEST,
+    LAUNCHES,
+    PASSES,
+    Paired,
+    compared_tasks,
+    paired,
+)
 from hpcbench.answers.verdict import doubts_of
 from hpcbench.errors import UsageError, command_line
 from hpcbench.records import dataclass
@@ -83,7 +92,7 @@ class CaseComparison:
         ratio: the quotient of both, or the geometric mean over pairs where ``in_launch``;
             ``low`` to ``high`` is its 95 % interval, None where there are too few.
         launches: how many of ``unit`` there are on each side.
-        jobs: from how many results files on each side.
+        jobs: of how many jobs they are on each side; ``repeated_by`` gives more launches.
         in_launch: whether passes of the same launch were compared in pairs.
         n_launches: in how many launches both were measured, where ``in_launch``.
         chance, false_share: the p-value, and after Benjamini and Hochberg, of ``tested``
@@ -112,6 +121,7 @@ class CaseComparison:
     more_launches: int | None = None
     phases: tuple[PhaseChange, ...] = ()
     jobs: tuple[int, int] = (1, 1)
+    repeated_by: str = "other jobs, or --launches"
     imported: tuple[bool, bool] = (False, False)
     protocol: tuple[SideDifference, ...] = ()
     ends_s: tuple[tuple[float, float] | None, ...] = (None, None)
@@ -284,6 +294,7 @@ def _compared(
         (len(a), len(b)), chance=chance if several else None, reason=reason,
         phases=tuple(phase_changes(first, second)), jobs=(first.jobs, second.jobs),
         imported=(first.is_imported, second.is_imported), ends_s=ends_s,
+        repeated_by=repeated_by(second.case, is_imported=first.is_imported or second.is_imported),
         protocol=protocol_between(first, second, in_launch=in_launch))
 
 
@@ -309,10 +320,12 @@ def _judged(case: CaseComparison, smallest: float, family: int) -> CaseCompariso
             if case.ratio <= 1 / (1 + smallest) and case.high < 1 / (1 + NEAR):
                 return replace(case, verdict=FASTER)
     wanted = _launches_wanted(case, smallest, max(family, 1)) if case.takes_launches else None
-    passes = f"use {_pairs_wanted(case, smallest)} {case.unit}" if (
-        case.in_launch and not case.reason) else ""
+    pair = Paired(case.ratio, case.low, case.high, n=case.launches[0], unit=case.unit,
+                  tested=case.tested)
+    more = f"{at_most(wanted)} launches a side" if wanted is not None else (
+        pairs_text([pair], smallest))
     return replace(case, more_launches=wanted, reason=case.reason or _unclear(case),
-                   remedy=passes if wanted is None else f"use {at_most(wanted)} launches a side")
+                   remedy=f"use {more}")
 
 
 def _unclear(case: CaseComparison) -> str:
@@ -326,20 +339,29 @@ def _unclear(case: CaseComparison) -> str:
             f"{plural(case.tested, 'comparison')}")
 
 
-def _pairs_wanted(case: CaseComparison, smallest: float) -> str:
-    """Return how many passes, or launches, would probably decide, as text."""
-    assert case.low is not None and case.high is not None
-    ratio = case.ratio
-    is_apart = max(ratio, 1 / ratio) >= 1 + smallest
+def pairs_text(pairs: Sequence[Paired], smallest: float) -> str:
+    """Return how many passes, or launches, would probably decide on pairs, from least to most: ``11
+    to 18 passes``; of too few pairs to tell, ``at least 9 passes``."""
+    wanted = [_pairs_wanted(one, smallest) for one in pairs if one.n >= FEWEST]
+    unit = pairs[0].unit if pairs[0].n else PASSES
+    ends = dict.fromkeys((min(wanted), max(wanted))) if wanted else ()
+    return (" to ".join(str(one) if one <= MOST_PASSES else f"over {MOST_PASSES}" for one in ends)
+            or f"at least {ENOUGH_PASSES}") + f" {unit}"
+
+
+def _pairs_wanted(pair: Paired, smallest: float) -> int:
+    """Return how many passes, or launches, would probably decide; over MOST_PASSES if none would.
+    """
+    is_apart = max(pair.ratio, 1 / pair.ratio) >= 1 + smallest
     wanted = pairs_wanted(
-        Interval(ratio, case.low, case.high).map(math.log), case.launches[0],
-        _room(case, smallest), case.most_false / case.tested if is_apart else 1)
-    return f"over {MOST_PASSES}" if wanted is None else str(max(wanted, ENOUGH_PASSES))
+        pair.interval.map(math.log), pair.n, _room(pair.ratio, smallest),
+        FALSE_ALARMS / pair.tested if is_apart else 1)
+    return MOST_PASSES + 1 if wanted is None else max(wanted, ENOUGH_PASSES)
 
 
-def _room(case: CaseComparison, smallest: float) -> float:
+def _room(ratio: float, smallest: float) -> float:
     """Return half the width that an interval may have to decide, as a logarithm."""
-    change, matters = abs(math.log(case.ratio)), math.log1p(smallest)
+    change, matters = abs(math.log(ratio)), math.log1p(smallest)
     return change - math.log1p(NEAR) if change >= matters else matters - change
 
 
@@ -349,7 +371,7 @@ def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
     With so many the test can hold among ``family`` tests, and the interval, which narrows with the
     root of their number, lies on one side of the smallest effect."""
     k = max(min(case.launches) + 1, FEWEST_LAUNCHES)
-    room = _room(case, smallest)
+    room = _room(case.ratio, smallest)
     half = (math.log(case.high / case.low) / 2 if case.low and case.high else None)
     while k <= MOST_LAUNCHES:
         narrow = half is None or half * math.sqrt(min(case.launches) / k) <= room

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hpcbench.answers.answer import ends_of
 from hpcbench.config.axes import CHECKED, unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.plan.case import DEFAULT_MODE, Case, case_id
+from hpcbench.plan.case import DEFAULT_MODE, PROGRAM_KIND, Case, case_id
 from hpcbench.records import dataclass
 from hpcbench.reduce.records import log_ratios, passes_by_launch
 from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results, RunInfo
@@ -58,8 +58,8 @@ class CaseOfSide:
     ``launch_s`` are the medians of its launches in seconds, of all files; ``passes_s`` those of its
     passes (file, launch, pass), a file without times is empty. ``time_s`` is the median that `show`
     has of one file, with ``ends_s`` of its interval; None of several. ``phases_s`` are the medians
-    of the phases of a step, one value a file; ``problem`` is why there are no times. ``jobs``: how
-    many files have times. ``repeats``: launches of a file ran in the same processes and count as
+    of the phases of a step, one value a file; ``problem`` is why there are no times. ``jobs``: of
+    how many they are. ``repeats``: launches of a file ran in the same processes and count as
     one. ``is_imported``: a program printed the times, without samples; each file is a launch.
     ``protocol`` is how it was measured, by the keys of the sweep file."""
 
@@ -128,6 +128,7 @@ def cases_of(side: Side) -> dict[str, CaseOfSide]:
     return {name: replace(
         _merged([item for _, item in items]),
         is_imported=any(side.results[at].run.imported for at, _ in items),
+        jobs=sum(side.results[at].jobs_of(item) for at, item in items if item.statistics) or 1,
         passes_s=tuple(passes_by_launch(of_file.get(at), results.plan.passes)
                        for at, results in enumerate(side.results)))
         for name, items in items_of(side.results).items() for of_file in [dict(reversed(items))]}
@@ -509,7 +510,7 @@ def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
     launches = tuple(time_s for item in timed for time_s in launch_times(item))
     protocol = grouped(pair for item in timed for pair in _protocol(item).items())
     shown = timed[0].statistics if len(timed) == 1 else None
-    return CaseOfSide(timed[0].case, launches, phases_s=dict(_phases(timed)), jobs=len(timed),
+    return CaseOfSide(timed[0].case, launches, phases_s=dict(_phases(timed)),
                       time_s=shown.median_s if shown else None, ends_s=ends_of(median_cell(shown)),
                       repeats=any(item.timing.repeats for item in timed if item.timing),
                       protocol={name: " or ".join(dict.fromkeys(values))
@@ -530,6 +531,12 @@ def _protocol(item: CaseResult) -> dict[str, str]:
         own["time"] = f"mean of {case.batch} calls" if case.batch > 1 else "mean"
         return own
     return {**own, "batch": str(case.batch)}
+
+
+def repeated_by(case: Case, *, is_imported: bool) -> str:
+    """Return what gives more launches of a case."""
+    return "logs of other jobs" if is_imported else (
+        "other runs of the program" if case.kind == PROGRAM_KIND else "other jobs, or --launches")
 
 
 def launch_times(item: CaseResult) -> tuple[float, ...]:

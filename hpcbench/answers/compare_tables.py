@@ -201,9 +201,11 @@ def totals_line(result: SideComparison) -> str:
 
 def launches_line(cases: Iterable[CaseComparison]) -> str:
     """Return in which launches verdicts by pairs of passes hold; empty without any."""
-    counts = [case.n_launches for case in cases if case.in_launch and case.unit == PASSES]
-    return (f"{in_launches(min(counts))}: others may differ by more; use {DECIDING_LAUNCHES} "
-            "launches (other jobs, or --launches)") if counts else ""
+    least = min((case for case in cases if case.in_launch and case.unit == PASSES),
+                key=lambda case: case.n_launches, default=None)
+    return "" if least is None else (
+        f"{in_launches(least.n_launches)}: others may differ by more; use {DECIDING_LAUNCHES} "
+        f"launches ({least.repeated_by})")
 
 
 def needed_line(result: SideComparison) -> str:
@@ -225,10 +227,9 @@ def needed_line(result: SideComparison) -> str:
     few = not any(can_decide(counts, 1) for counts in each)
     fewer = few and every < single
     enough = f"; {every} are enough if all {len(each)} cases change" if fewer else ""
-    more = "logs of other jobs" if any(any(case.imported) for case in decidable) else (
-        "other jobs, or --launches")
     return (f"{there} {'launch' if there == '1' else 'launches'} a side {decides} "
-            f"{'nothing' if few else 'no single change'}: use {at_most(single)} ({more}){enough}")
+            f"{'nothing' if few else 'no single change'}: use {at_most(single)} "
+            f"({decidable[0].repeated_by}){enough}")
 
 
 def _row(

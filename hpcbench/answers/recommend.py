@@ -8,7 +8,6 @@ share of `FALSE_ALARMS`), so that of 100 reports of equal ways at most one names
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -28,11 +27,10 @@ from hpcbench.answers.answer import (
     range_of,
     with_ends,
 )
-from hpcbench.answers.compare import NEAR, SMALLEST
+from hpcbench.answers.compare import NEAR, SMALLEST, pairs_text
 from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET, Side, has_pairs, told_key
 from hpcbench.answers.compare_tables import DISAGREE
 from hpcbench.answers.tasks import (
-    ENOUGH_PASSES,
     FEWEST,
     OVER_PAIRS,
     PASSES,
@@ -53,8 +51,6 @@ from hpcbench.views.columns import median_cell
 from hpcbench.views.labels import own_words, without_shared
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
-ENOUGH = math.ceil(math.log2(2 / FALSE_ALARMS))
-"""Pairs of one comparison that decide it if all are on one side (sign test)."""
 SPANS = 3
 _BYTES = re.compile(r"\d+B")
 
@@ -263,13 +259,10 @@ def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
 
 def _remedy(alike: Sequence[Preference]) -> str:
     """Return what decides, and what to take until then."""
-    pick, most = alike[0], max(other.paired.n for other in alike)
-    enough = ENOUGH if pick.paired.n and pick.paired.unit != PASSES else ENOUGH_PASSES
-    more = "more" if most >= enough else f"at least {enough}"
-    if most < FEWEST:
-        return f"use {more} {pick.paired.unit if pick.paired.n else PASSES}"
-    keep = f"; keep the default {short(pick.key)}" if pick.has_default else ""
-    return f"use {more} {pick.paired.unit}{keep}"
+    pick, pairs = alike[0], [one.paired for one in alike]
+    keep = f"; keep the default {short(pick.key)}" if pick.has_default and any(
+        one.n >= FEWEST for one in pairs) else ""
+    return f"use {pairs_text(pairs, SMALLEST)}{keep}"
 
 
 def _in_tasks(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:

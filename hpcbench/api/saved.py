@@ -29,13 +29,13 @@ from hpcbench.plan.case import PROGRAM_KIND, Case, Plan, case_id
 from hpcbench.reduce.fold import RankClocks
 from hpcbench.reduce.outcome import Attempt, OutcomeContext, judge
 from hpcbench.reduce.records import with_records
-from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results, RunInfo
+from hpcbench.reduce.results import PROCESSES, CaseResult, CaseSamples, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results, open_results
 from hpcbench.reduce.run_checks import environment_hash, noise_findings
 from hpcbench.trace import schema
 from hpcbench.units import grouped
 
-_PROCESSES, _WRONG, _NOISE = "processes", "wrong_elements", "noise"
+_WRONG, _NOISE = "wrong_elements", "noise"
 _MOST_NOISE_S = 0.5
 Stored = Mapping[str, Any]
 Records = Mapping[int, Sequence[schema.Record]]
@@ -97,7 +97,7 @@ def _read(path: Path) -> SavedFile:
                 cases[item.case.case_id] = item.case, _records_of(
                     item, samples, wrong.get(item.case.case_id))
     return SavedFile(
-        path, earlier.run, cases, config[_PROCESSES], wrong, config.get(_NOISE, {}))
+        path, earlier.run, cases, config[PROCESSES], wrong, config.get(_NOISE, {}))
 
 
 def _versions() -> dict[str, str]:
@@ -210,21 +210,24 @@ def _append(
 ) -> None:
     before = [*saved.processes.get(case.case_id, ())]
     own = f"{os.getpid()}/{psutil.Process().create_time():.2f}"
-    kept = len(before) - (before[-1:] == [own])
+    of_others = [at for at, process in enumerate(before) if process != own]
+    kept = len(of_others)
     _, earlier = saved.cases.get(case.case_id, (case, {}))
-    longer = {rank: [*earlier.get(rank, ())[:kept], replace(record, launch=kept)]
+    longer = {rank: [*(replace(earlier[rank][at], launch=launch)
+                       for launch, at in enumerate(of_others)), replace(record, launch=kept)]
               for rank, record in records.items()}
     every = [*{**saved.cases, case.case_id: (case, longer)}.values()]
     cases = tuple(replace(one, index=index) for index, (one, _) in enumerate(every))
-    by_launch = [*saved.noise.get(case.case_id, [None] * kept)][:kept]
+    known = saved.noise.get(case.case_id)
+    by_launch = [None if known is None else known[at] for at in of_others]
     noises = {**dict.fromkeys(saved.cases, (None,)), **saved.noise,
               case.case_id: [*by_launch, [found.stored() for found in noise]]}
     plan = Plan(
         name=saved.run.name, world_size=max(one.world_size for one in cases), passes=1, cases=cases,
         duplicates=0, launches=max(len(some[0]) for _, some in every),
         plan_hash=case_id({"cases": [one.case_id for one in cases]}),
-        config={"name": saved.run.name, _PROCESSES: {
-            **saved.processes, case.case_id: [*before[:kept], own]}, _WRONG: {
+        config={"name": saved.run.name, PROCESSES: {
+            **saved.processes, case.case_id: [*(before[at] for at in of_others), own]}, _WRONG: {
             **saved.wrong, case.case_id: [
                 [longer[rank][at].n_wrong for rank in sorted(longer)] for at in range(kept + 1)]},
             _NOISE: noises,

@@ -226,6 +226,9 @@ def _shown(series: TimeSeries, time_ns: Rows, values: npt.NDArray[np.float64]) -
 
 
 SCHEMA_VERSION = 2
+PROCESSES = "processes"
+"""Key of a plan's config where programs measured themselves: case id -> the process of each launch.
+"""
 FOLDS = {
     "global": "from the first rank's start to the last rank's end, on the global clock",
     "local_max": "the longest of the ranks' own times from start to end",
@@ -564,6 +567,11 @@ class Results:
         """Return `missing_kinds` that an installed package would bring."""
         return {kind: reason for kind, reason in self.missing_kinds.items()
                 if kind != PROGRAM_KIND}
+
+    def jobs_of(self, item: CaseResult) -> int:
+        """Return how many jobs the launches of a case are of: one, or of a program as many as there
+        are processes of its first rank that saved it (`PROCESSES`)."""
+        return len({*self.plan.config.get(PROCESSES, {}).get(item.case.case_id, ())}) or 1
 
     def record_of(self, item: CaseResult) -> Any | None:
         return self.derived.get(item.case.kind, {}).get(item.case.case_id)

@@ -31,6 +31,7 @@ from hpcbench.answers.compare import (
     compare_each,
     compare_sides,
     launches_needed,
+    pairs_text,
     scope_of,
 )
 from hpcbench.answers.compare_inputs import (
@@ -402,6 +403,7 @@ def test_advise_and_compare_have_one_interval_and_verdict_of_a_pair(
                         assert (one.chance, one.false_share, one.launches[0], one.tested) == (
                             known.chance, known.false_share, known.n, known.tested)
                         assert (one.verdict in (SLOWER, FASTER)) == rival.is_clear
+                        assert one.remedy in ("", f"use {pairs_text([known], 0.03)}")
     assert n_common >= 6 and widths["backend"] > 4 * widths["threads"], "not of unlike comparisons"
 
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from golden import RUNS
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
+from hpcbench.answers.compare import pairs_text
 from hpcbench.answers.compare_tables import DISAGREE
 from hpcbench.answers.recommend import (
     Recommendations,
@@ -144,6 +145,7 @@ def test_ways_whose_interval_hides_a_large_difference_are_inconclusive() -> None
     found = asked([timed("gloo"), wide])
     assert found.answers[0].certainty == CANNOT_TELL
     assert found.preferences[0].certainty == CANNOT_TELL
+    assert found.answers[0].remedy == f"use {pairs_text([found.preferences[0].paired], 0.03)}"
 
 
 def test_launches_in_one_process_are_one_launch() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import hpcbench
+from hpcbench.answers.compare import compare_sides, scope_of
 from hpcbench.answers.verdict import AMBER, RED, verdict_of
 from hpcbench.api import saved
 from hpcbench.errors import FileError
@@ -116,6 +117,11 @@ def test_each_run_of_the_program_is_a_launch(tmp_path: Path) -> None:
     assert results.plan.launches == 2 and item.timing is not None
     assert item.timing.launch_medians_s == pytest.approx(medians)
     assert "repeats" not in item.timing.quality
+    again = program(tmp_path / "again", FAST) and program(tmp_path / "again", FAST)
+    assert again  # each process of a program is a job of its own
+    (case,) = compare_sides([str(tmp_path), str(tmp_path / "again")], 0.03).comparisons[0].cases
+    assert (case.launches, case.jobs, scope_of([case])) == ((2, 2), (2, 2), "")
+    assert "--launches" not in case.repeated_by
     program(tmp_path, CHECKED)
     wrong: list[CaseResult] = [one for one in read(tmp_path).cases if one.status == "wrong"]
     before = [one.n_wrong for one in wrong]
@@ -165,6 +171,21 @@ def test_a_measurement_that_is_repeated_here_is_replaced(tmp_path: Path) -> None
     assert cells["flops"] is None
     assert item.statistics is not None and item.statistics.median_s == found.median
     assert item.timing is not None and len(item.timing.launch_medians_s) == 1
+
+
+def test_processes_that_measure_in_turn_have_one_launch_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of two got a second launch."""
+    medians = []
+    for process in (1, 2, 1):
+        monkeypatch.setattr(saved.os, "getpid", lambda of=process: of)
+        monkeypatch.setattr(saved.psutil, "Process", lambda: SimpleNamespace(create_time=float))
+        medians.append(hpcbench.measure(step, iterations=8, save=tmp_path).median)
+    results = read(tmp_path)
+    (item,) = results.cases
+    assert item.timing is not None and results.jobs_of(item) == 2
+    assert item.timing.launch_medians_s == pytest.approx(medians[1:])
 
 
 def test_a_wrong_launch_that_was_replaced_is_gone(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ OF_RUN: Mapping[str, type] = MappingProxyType({
     "first_node": str, "hosts": str, "hpcbench": str, **dict.fromkeys(_LIBRARIES, str),
     "imported": str, "exit_code": int, "faults": str})
 """Columns of the run, and their types; ``hosts`` are separated by spaces, ``imported`` names the
-program that printed the numbers, ``exit_code`` is 1 of wrong or failed cases, 3 of a part; ``faults`` were
-injected."""
+program that printed the numbers, ``exit_code`` is 1 of wrong or failed cases, 3 of a part,
+``faults`` were injected."""
 
 
 def as_csv(runs: Sequence[cases.ExportedRun], request: cases.ExportRequest) -> cases.Exported:
