@@ -485,8 +485,8 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
                                   ids[case.key], remedy=case.remedy))
         else:
             reasons.append(Reason(GOOD, case.label, f"{change}: {case.verdict}", ids[case.key]))
-    return replace(concluded(reasons, 0, len(result.cases)), doubts=tuple(
-        doubt for side in (now, before) for doubt in side_doubts(side)))
+    return replace(concluded(reasons, 0, len(result.cases)), doubts=tuple(dict.fromkeys(
+        doubt for side in (now, before) for doubt in side_doubts(side))))
 
 
 def _unsound_baseline(results: Results) -> Iterator[Reason]:

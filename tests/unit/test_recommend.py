@@ -223,7 +223,7 @@ def test_the_command() -> None:
     wrong = CliRunner().invoke(app, ["advise", file, "--only", "recomend"])
     assert wrong.exception and 'did you mean "recommend"?' in str(wrong.exception)
     quiet = CliRunner().invoke(app, ["advise", file, "-q", "--only", "recommend"])
-    assert all(line.startswith("recommend: ") for line in quiet.output.splitlines())
+    assert all(line.startswith("recommend: ") for line in quiet.stdout.splitlines())
 
 
 @pytest.mark.parametrize(("factor", "certainty"), [(1.5, CLEAR), (1.0, CANNOT_TELL)])
