@@ -17,6 +17,7 @@ from hpcbench.answers.compare import (
     SAME,
     SLOWER,
     compare,
+    repeated_by,
     scope_of,
     side_doubts,
 )
@@ -28,7 +29,6 @@ from hpcbench.answers.compare_inputs import (
     keys_of,
     launch_times,
     measured_id,
-    repeated_by,
     side_of,
 )
 from hpcbench.answers.compare_tables import protocol_text

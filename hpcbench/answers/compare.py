@@ -38,7 +38,6 @@ from hpcbench.answers.compare_inputs import (
     phase_changes,
     protocol_between,
     read_side,
-    repeated_by,
     split_by,
     told_key,
     unmatched,
@@ -54,6 +53,7 @@ from hpcbench.answers.tasks import (
 )
 from hpcbench.answers.verdict import doubts_of
 from hpcbench.errors import UsageError, command_line
+from hpcbench.plan.case import PROGRAM_KIND, Case
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results_file import without_latest
@@ -155,6 +155,12 @@ class CaseComparison:
         """
         return not self.in_launch and any(
             n > jobs for n, jobs in zip(self.launches, self.jobs, strict=True))
+
+
+def repeated_by(case: Case, *, is_imported: bool) -> str:
+    """Return what gives more launches of a case."""
+    return "logs of other jobs" if is_imported else (
+        "other runs of the program" if case.kind == PROGRAM_KIND else "other jobs, or --launches")
 
 
 def scope_of(cases: Iterable[CaseComparison]) -> str:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hpcbench.answers.answer import ends_of
 from hpcbench.config.axes import CHECKED, unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.plan.case import DEFAULT_MODE, PROGRAM_KIND, Case, case_id
+from hpcbench.plan.case import DEFAULT_MODE, Case, case_id
 from hpcbench.records import dataclass
 from hpcbench.reduce.records import log_ratios, passes_by_launch
 from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results, RunInfo
@@ -126,8 +126,8 @@ def side_of(paths: Sequence[Path], label: str = "") -> Side:
 def cases_of(side: Side) -> dict[str, CaseOfSide]:
     """Return the cases of a side by their names in `items_of`, with the launches of all files."""
     return {name: replace(
-        _merged([item for _, item in items]),
-        is_imported=any(side.results[at].run.imported for at, _ in items),
+        _merged([item for _, item in items]), is_imported=any(
+            side.results[at].run.imported for at, _ in items),
         jobs=sum(side.results[at].jobs_of(item) for at, item in items if item.statistics) or 1,
         passes_s=tuple(passes_by_launch(of_file.get(at), results.plan.passes)
                        for at, results in enumerate(side.results)))
@@ -145,11 +145,8 @@ def items_of(several: Sequence[Results]) -> dict[str, list[tuple[int, CaseResult
 
 
 def keys_of(files: Sequence[Sequence[Case]]) -> list[list[str]]:
-    """Return a key of each case of each file: those with one key are one case, whose launches are
-    put together.
-
-    It is what they measure (`measured_id`). Where a file measures that more than once, it is
-    `id_in_any_version`, which also has how often: of that file none is chosen."""
+    """Return a key of each case of each file; those with one key are one case: `measured_id`, or
+    where a file measures that more than once `id_in_any_version`, which also has how often."""
     measured = {case.case_id: measured_id(case) for cases in files for case in cases}
     twice = {key for cases in files for key, count in Counter(
         measured[case.case_id] for case in cases).items() if count > 1}
@@ -162,12 +159,12 @@ def aligned(
 ) -> dict[str, CaseOfSide]:
     """Return the second side's cases, under the first side's keys where both measured the same.
 
-    The same key is the same case, else the same `measured_id`, if no second case of a side has it.
-    Others match if they have one label, with the timing mode and the number of checks in it or else
-    without, likewise, and they differ in the protocol alone. Of a table that another program
-    printed only the label is certain."""
+    The same key is the same case, else the same `measured_id`, if no second case of a side has it,
+    else one label, likewise, with the timing mode and the number of checks in it or else without,
+    if they differ in the protocol alone. Of imported tables only the label is certain."""
     keys = {key: key for key in second if key in first}
-    for label in (measured_id, attrgetter("label"), _unchecked_label, label_of):
+    for label in (measured_id, attrgetter("label"),
+                  lambda case: replace(case, check=CHECKED).label, label_of):
         mine, others = (grouped((label(found.case), key) for key, found in side.items()
                                 if key not in taken)
                         for side, taken in ((first, {*keys.values()}), (second, {*keys})))
@@ -178,10 +175,6 @@ def aligned(
                     or not other_parameters(first[a[0]].case, second[b[0]].case)):
                 keys[b[0]] = a[0]
     return {keys.get(key, key): found for key, found in second.items()}
-
-
-def _unchecked_label(case: Case) -> str:
-    return replace(case, check=CHECKED).label
 
 
 def label_of(case: Case) -> str:
@@ -531,12 +524,6 @@ def _protocol(item: CaseResult) -> dict[str, str]:
         own["time"] = f"mean of {case.batch} calls" if case.batch > 1 else "mean"
         return own
     return {**own, "batch": str(case.batch)}
-
-
-def repeated_by(case: Case, *, is_imported: bool) -> str:
-    """Return what gives more launches of a case."""
-    return "logs of other jobs" if is_imported else (
-        "other runs of the program" if case.kind == PROGRAM_KIND else "other jobs, or --launches")
 
 
 def launch_times(item: CaseResult) -> tuple[float, ...]:
