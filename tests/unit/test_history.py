@@ -15,7 +15,7 @@ import pytest
 
 from bad_input_process import hpcbench
 from hpcbench.fleet.history.change_points import drift, level_change, steps, unexplained
-from hpcbench.fleet.history.runs import StoredRun, StoredRuns
+from hpcbench.fleet.history.runs import StoredCase, StoredRun, StoredRuns
 from hpcbench.fleet.history.series import history_of, sort_of
 from hpcbench.interop.formats.export import write
 from hpcbench.reduce.results_file import ResultsFile, open_results
@@ -25,6 +25,7 @@ from nights import plan_of_nights, write_night
 
 N, STEP_AT, NEW_TORCH_AT = 26, 10, 16
 STEP, DRIFT, OF_SOFTWARE, STEADY = range(4)
+ONE_CASE = {"case": StoredCase("measured", "a case")}
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,31 @@ def test_a_series_is_of_what_is_measured_not_of_how_often(tmp_path: Path) -> Non
     assert [len(one["points"]) for one in told(tmp_path)["series"]] == [2, 2]  # type: ignore[arg-type]
 
 
+def test_what_one_run_measures_twice_is_told_apart_in_all_runs(tmp_path: Path) -> None:
+    plan, index = plan_of_nights(2), tmp_path / "index.parquet"
+    more = replace(plan.cases[0], case_id="more", iterations=50, index=2)
+    for night, cases in enumerate((plan.cases, plan.cases, (*plan.cases, more))):
+        write_night(tmp_path, night, [1e-3, 2e-3, 3e-3][:len(cases)], replace(plan, cases=cases))
+        found = told(tmp_path, "--index", index)
+    assert [[point["value"] for point in one["points"]]  # type: ignore[attr-defined]
+            for one in found["series"]] == [[1e-3] * 3, [2e-3] * 3, [3e-3]]
+    assert found == told(tmp_path) == told(tmp_path, "--index", index)
+    shutil.rmtree(tmp_path / "night0002")
+    assert told(tmp_path, "--index", index) == told(tmp_path)
+
+
+def test_what_is_planned_twice_has_two_series_though_one_has_no_value() -> None:
+    cases = {name: StoredCase("measured", "label") for name in ("20", "50")}
+    both, one = ({"20": {"median_s": 1.0}, "50": {}}, {"50": {"median_s": 2.0}})
+    runs = tuple(StoredRun(f"{at}", f"{at}", at, {}, values)
+                 for at, values in enumerate((both, one)))
+    assert [each.values for each in history_of(StoredRuns(runs, cases), 0.01).series] == [
+        (1.0,), (2.0,)]
+    runs = (replace(runs[0], values={"20": both["20"]}), runs[1])
+    assert [each.values for each in history_of(StoredRuns(runs, cases), 0.01).series] == [
+        (1.0, 2.0)]
+
+
 def test_folders_without_runs(tmp_path: Path) -> None:
     for words in ([tmp_path], [tmp_path / "none"], [tmp_path / "file"]):
         (tmp_path / "file").write_text("")
@@ -129,7 +155,7 @@ def in_memory(values: list[float], cpus: list[str]) -> StoredRuns:
     return StoredRuns(tuple(
         StoredRun(f"{at}/results.h5", str(at), 86_400.0 * at, {"cpu.name": cpu, "nodes": "n1"},
                   {"case": {"median_s": value}})
-        for at, (value, cpu) in enumerate(zip(values, cpus, strict=True))), {"case": "a case"})
+        for at, (value, cpu) in enumerate(zip(values, cpus, strict=True))), ONE_CASE)
 
 
 def test_runs_in_turn_on_two_machines_have_no_step() -> None:
@@ -147,7 +173,7 @@ def test_a_library_that_a_run_did_not_load_is_unknown_and_no_difference() -> Non
                       for at in range(24)], ["cpu"] * 24).runs
     torch = {"versions.torch": "2.9", "libraries.worker.libtorch.so.id": "a"}
     loaded = StoredRuns(tuple(replace(run, facts={**run.facts, **(torch if at % 3 == 1 else {})})
-                              for at, run in enumerate(runs)), {"case": "a case"})
+                              for at, run in enumerate(runs)), ONE_CASE)
     found = history_of(loaded, 0.01)
     assert [len(one.runs) for one in found.fingerprints] == [24]
     assert [(one.sort, one.at, one.environment) for one in found.changes] == [("step", 14, ())]

@@ -1,6 +1,7 @@
 """An index beside the runs: one Parquet file of all values, so that only new files are read.
 
-A row is a value of a case in a run. What was found in a series before is kept with it."""
+A row is a value of a case in a run, or a case without one. What was found in a series before is
+kept with it."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from typing import Any
 
 from hpcbench.errors import FileError, UsageError, how_to_install
 from hpcbench.fleet.history.change_points import LevelStep, steps
-from hpcbench.fleet.history.runs import KnownRuns, StoredRun, StoredRuns, stamp_of
+from hpcbench.fleet.history.runs import KnownRuns, StoredCase, StoredRun, StoredRuns, stamp_of
 from hpcbench.statistics.order import Interval, Values
 from hpcbench.texts import to_json
 from hpcbench.trace.container import whole_file
 
-VERSION = "3"  # 2 had cases by ids, with their iterations in them
-_META, _STEPS, _METRICS, _LABELS = (
-    f"hpcbench.history.{name}".encode() for name in ("version", "steps", "metrics", "labels"))
+VERSION = "4"  # 3 had cases by keys that were chosen file by file
+_META, _STEPS, _METRICS, _CASES = (
+    f"hpcbench.history.{name}".encode() for name in ("version", "steps", "metrics", "cases"))
 _RUN = ("stamp", "path", "run_id", "began_s", "facts", "unmeasured")
 _COLUMNS = (*_RUN, "case", "metric", "value")
 _NUMBERS = ("began_s", "value")
@@ -82,10 +83,12 @@ class HistoryIndex:
                     parsed[columns["facts"][at]], values[stamp],
                     parsed[columns["unmeasured"][at]])
             if columns["case"][at] is not None:
-                values[stamp].setdefault(columns["case"][at], {})[columns["metric"][at]] = (
-                    columns["value"][at])
+                of_case = values[stamp].setdefault(columns["case"][at], {})
+                if columns["metric"][at] is not None:
+                    of_case[columns["metric"][at]] = columns["value"][at]
         self._steps = json.loads(meta[_STEPS])
-        self.known = KnownRuns(runs, json.loads(meta[_LABELS]))
+        self.known = KnownRuns(runs, {
+            key: StoredCase(**case) for key, case in json.loads(meta[_CASES]).items()})
 
     def steps(self, values: Values) -> list[LevelStep]:
         """Return the steps of a series, as they were found before or now."""
@@ -101,17 +104,16 @@ class HistoryIndex:
         import pyarrow
 
         rows: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-        nothing: list[Any] = [(None, None, None)]
         for run in stored.runs:
             head = (stamp_of(Path(run.path)), run.path, run.run_id, run.began_s,
                     to_json(dict(run.facts)), to_json(dict(run.unmeasured)))
-            for case, metric, value in [
-                    (key, name, value) for key, of_case in run.values.items()
-                    for name, value in of_case.items()] or nothing:
-                for name, cell in zip(_COLUMNS, (*head, case, metric, value), strict=True):
-                    rows[name].append(cell)
+            for case, of_case in run.values.items() or [(None, {})]:
+                for metric, value in of_case.items() or [(None, None)]:
+                    for name, cell in zip(_COLUMNS, (*head, case, metric, value), strict=True):
+                        rows[name].append(cell)
         kept = {"version": VERSION, "steps": to_json(self._used), "metrics": to_json(
-            [*self.metrics]), "labels": to_json(dict(stored.labels))}
+            [*self.metrics]), "cases": to_json(
+                {key: asdict(case) for key, case in stored.cases.items()})}
         schema = pyarrow.schema(
             [(name, pyarrow.float64() if name in _NUMBERS else pyarrow.string())
              for name in _COLUMNS],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import h5py
 
-from hpcbench.answers.compare_inputs import facts_of, keys_of
+from hpcbench.answers.compare_inputs import facts_of, id_in_any_version, measured_id
 from hpcbench.errors import FileError, HpcbenchError, UsageError, command_line
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
@@ -41,8 +41,8 @@ _TRACES = "traces"
 @dataclass(frozen=True, slots=True)
 class StoredRun:
     """A run of a history: where it lies, when it began (seconds since 1970), what is stated of its
-    environment, and the values of its ok cases: by `keys_of` the file, then by metric.
-    ``unmeasured`` counts its other cases by their status."""
+    environment, and the values of its cases, by their keys in `StoredRuns`, then by metric; a case
+    that is not ok has none. ``unmeasured`` counts such by their status."""
 
     path: str
     run_id: str
@@ -53,13 +53,30 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredCase:
+    """What a case measures (`measured_id`; of imported times another), and its label."""
+
+    measured: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoredRuns:
-    """Runs, the oldest first. ``labels`` are those of the cases; ``left_out`` has a line for each
-    file that is none of them."""
+    """Runs, the oldest first, and their cases by `id_in_any_version` (of imported times another).
+    ``left_out`` has a line for each file that is none of them."""
 
     runs: tuple[StoredRun, ...]
-    labels: Mapping[str, str]
+    cases: Mapping[str, StoredCase]
     left_out: tuple[str, ...] = ()
+
+    def series_of(self) -> dict[str, str]:
+        """Return the series of each case: that of what it measures, or one of its own where any
+        run measures that more than once."""
+        twice = {measured for keys in {tuple(run.values) for run in self.runs}
+                 for measured, count in Counter(self.cases[key].measured for key in keys).items()
+                 if count > 1}
+        return {key: key if case.measured in twice else case.measured
+                for key, case in self.cases.items()}
 
     @property
     def unmeasured(self) -> Mapping[str, int]:
@@ -89,11 +106,11 @@ def results_below(folders: Sequence[Path]) -> Iterator[Path]:
 
 
 class RunReader:
-    """Reads runs, and keeps what several have in common: plans, and labels of cases."""
+    """Reads runs, and keeps what several have in common: plans and cases."""
 
     def __init__(self, metrics: Sequence[str] = (TIME,)) -> None:
         self.metrics = tuple(metrics)
-        self.labels: dict[str, str] = {}
+        self.cases: dict[str, StoredCase] = {}
         self.offered: list[str] = []
         """All metrics of a file that lacks some of these."""
         self._plans: dict[str, tuple[tuple[str, ...], tuple[Case, ...]]] = {}
@@ -127,11 +144,11 @@ class RunReader:
         """Return the keys of all cases, and the cases that run a file's content."""
         if text not in self._plans:
             cases = plan_from_text(text, path).cases
-            (of_file,) = keys_of([cases])
-            keys = tuple(of + key for key in of_file)
+            keys = tuple(of + id_in_any_version(case) for case in cases)
             self._plans[text] = keys, tuple(
                 case for case in cases if case.workload.features.files)
-            self.labels |= zip(keys, (case.label for case in cases), strict=True)
+            self.cases |= zip(keys, (StoredCase(of + measured_id(case), case.label)
+                                     for case in cases), strict=True)
         return self._plans[text]
 
     def _values(
@@ -146,18 +163,19 @@ class RunReader:
                 check_content(file, path)  # before columns that are not read are opened
                 self.offered = [key for key, one in file["cases"].items()
                                 if isinstance(one, h5py.Dataset) and one.dtype.kind == "f"]
-        return {key: of_case for at, (key, status) in enumerate(zip(keys, statuses, strict=True))
-                if status == "ok" and (of_case := {
-                    name: column[at] for name, column in chosen.items()
-                    if math.isfinite(column[at]) and column[at] > 0})}
+        return {key: {} for key in keys} | {
+            key: of_case for at, (key, status) in enumerate(zip(keys, statuses, strict=True))
+            if status == "ok" and (of_case := {
+                name: column[at] for name, column in chosen.items()
+                if math.isfinite(column[at]) and column[at] > 0})}
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRuns:
-    """Runs that were read before, by their `stamp_of`, and the labels of their cases."""
+    """Runs that were read before, by their `stamp_of`, and their cases."""
 
     runs: Mapping[str, StoredRun] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    cases: Mapping[str, StoredCase] = field(default_factory=dict)
 
 
 NONE_KNOWN = KnownRuns()
@@ -176,7 +194,7 @@ def read_runs(
 
     Raises UsageError for a metric that no run has."""
     reader, runs, left_out = RunReader(metrics), dict[str, StoredRun](), list[str]()
-    reader.labels |= known.labels
+    reader.cases |= known.cases
     for path in paths:
         try:
             run = known.runs.get(stamp_of(path)) or reader.read(path)
@@ -194,4 +212,4 @@ def read_runs(
     if unknown := [name for name in metrics if reader.offered and name not in has]:
         raise UsageError(f"--metric {unknown[0]}: these runs have {', '.join(reader.offered)}")
     return StoredRuns(tuple(sorted(runs.values(), key=lambda one: (one.began_s, one.run_id))),
-                      reader.labels, tuple(left_out))
+                      reader.cases, tuple(left_out))

@@ -183,11 +183,13 @@ def _compared(facts: Mapping[str, str]) -> dict[str, str]:
 
 def _series(stored: StoredRuns, prints: Sequence[Fingerprint]) -> Iterator[Series]:
     number_of = {run.run_id: one.number for one in prints for run in one.runs}
-    points = grouped(((key, metric), (run, value, number)) for run in stored.runs
+    series_of = stored.series_of()
+    points = grouped(((series_of[case], metric), (run, value, number, case)) for run in stored.runs
                      for number in [number_of[run.run_id]]
-                     for key, values in run.values.items() for metric, value in values.items())
+                     for case, values in run.values.items() for metric, value in values.items())
     for (key, metric), found in points.items():
-        yield Series(key, stored.labels[key], metric, *zip(*found, strict=True))
+        *columns, cases = zip(*found, strict=True)
+        yield Series(key, stored.cases[cases[-1]].label, metric, *columns)
 
 
 def _by_print(series: Series) -> dict[int, list[int]]:
