@@ -37,7 +37,7 @@ from hpcbench.kinds.training.derive.stalls import (
 )
 from hpcbench.kinds.training.plan.spec import SCHEDULES, schedule_of, stages_on, unscheduled
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.kinds.training.present.tables import efficiencies
+from hpcbench.kinds.training.present.tables import efficiencies, overviews
 from hpcbench.reduce.metric import Values
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, Steps
@@ -180,6 +180,15 @@ def test_weak_scaling_by_hand() -> None:
     assert shares(weak()) == {("data", 2): ("weak", pytest.approx(0.8)),
                               ("data", 4): ("weak", pytest.approx(0.5)),
                               ("fsdp", 4): ("weak", pytest.approx(0.4))}
+
+
+def test_the_same_training_of_other_iterations_has_a_row_of_its_own() -> None:
+    items = weak()
+    twin = replace(items[1], case=replace(items[1].case, case_id="twin", marks="iterations=9"))
+    items = [*items, twin]
+    (table,) = overviews(items, scaling(items))
+    assert [row.cells[0] for row in table.rows].count("data") == 2
+    assert [row.case_id for row in table.rows if "iterations=9" in row.cells] == ["twin"]
 
 
 def test_a_strategy_on_one_rank_is_its_own_base() -> None:

@@ -434,7 +434,7 @@ def overviews(items: charts.Items, derived: Records) -> Iterator[Table]:
     if not scaled:
         return
     rows = grouped(((
-        _title(item.case), (work := training_of(item.case)).strategy, work.options,
+        _title(item.case), (work := training_of(item.case)).strategy, work.options, item.case.marks,
         *(getattr(work, name) for name in Setting._fields), values[deriver.SCALING.name]),
         (item, values, base)) for item, values, base in scaled)
     ranks = sorted({item.case.world_size for item, *_ in scaled})
@@ -486,7 +486,8 @@ def _scaling_row(
     work, shares = training_of(first.case), {
         item.case.world_size: of[deriver.EFFICIENCY.name] for item, of, _ in members}
     return Row((
-        work.strategy, options[work], options_text([(key, getattr(work, key)) for key in varied]),
+        work.strategy, " ".join(filter(None, (options[work], first.case.marks))),
+        options_text([(key, getattr(work, key)) for key in varied]),
         work.batch_size, values[deriver.SCALING.name], ", ".join(filter(None, (
             alone_by(training_of(base.case)), plural(base.case.world_size, "rank")))),
         values[deriver.BASE_RATE.name], *map(shares.get, ranks)), case_id=first.case.case_id)
