@@ -47,7 +47,7 @@ def history(
         "--force", rich_help_panel=FILES, help="Replace an existing file.")] = False,
     only: Annotated[Optional[list[str]], typer.Option(
         "--only", metavar="TEXT", rich_help_panel=CASES,
-        help="Only cases with this text in their labels; repeatable.")] = None,
+        help="Only cases with these words in their labels, or a pattern; repeatable.")] = None,
     metrics: Annotated[Optional[list[str]], typer.Option(
         "--metric", metavar="NAME", rich_help_panel=CASES,
         help="Column of /cases, as busbw_bytes_per_s; default: median_s; repeatable.")] = None,
@@ -81,7 +81,7 @@ def history(
     with verbosity.stage("change points"):
         found = history_of(stored, smallest, only or (), kept.steps if kept else steps)
     if not found.series:
-        raise UsageError(f"--only {' '.join(only or ())}: no case has this in its label")
+        raise UsageError(f"--only {' '.join(only or ())}: no case fits")
     if kept and not only and kept.is_stale(stored):
         kept.save(stored)
     if output is not None:

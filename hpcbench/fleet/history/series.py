@@ -24,6 +24,7 @@ from hpcbench.fleet.history.change_points import (
     unexplained,
 )
 from hpcbench.fleet.history.runs import StoredRun, StoredRuns
+from hpcbench.plan.choice import fitting
 from hpcbench.records import dataclass
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg
 from hpcbench.statistics.order import Interval, Values
@@ -123,10 +124,11 @@ def history_of(
 ) -> RunHistory:
     """Return the history of runs; changes smaller than a share of ``smallest`` are left out.
 
-    ``only``: texts, of which a case's label has to hold one. ``find`` finds steps in values."""
+    ``only``: texts that choose cases, as `fitting` takes them. ``find`` finds steps in values."""
     prints = _fingerprints(stored.runs)
-    all_series = tuple(one for one in _series(stored, prints)
-                       if not only or any(text in one.label for text in only))
+    every = tuple(_series(stored, prints))
+    chosen = fitting({one.key: one.label for one in every}, only) if only else None
+    all_series = tuple(one for one in every if chosen is None or one.key in chosen)
     places = [_by_print(one) for one in all_series]
     tested = [[*_changes(one, by_print, prints, find)]
               for one, by_print in zip(all_series, places, strict=True)]
