@@ -163,8 +163,9 @@ def _progress(
     todo, plan = attempt.runs_left(), attempt.plan
     with Progress(todo, passes=plan.passes, launches=plan.launches,
                   every_run=verbosity.is_verbose) as progress:
-        progress.slow_reason = measuring.slow_reason(attempt.topology, os.cpu_count(), stolen_share)
-        pace = measuring.pace_of(attempt.history, stolen_share, todo)
+        reason = measuring.slow_reason(attempt.topology, os.cpu_count(), stolen_share)
+        progress.slow_reason = reason
+        pace = measuring.pace_of(attempt.history, stolen_share, todo, reason)
         progress.pace = pace.factor
         progress.launch_s, progress.launches_left = attempt.launch_s(), attempt.launches_left()
         progress.name_among(attempt.runnable())  # a resumed run names them as before

@@ -341,7 +341,9 @@ class Pace(NamedTuple):
     reason: str = ""
 
 
-def pace_of(history: History, stolen_share: float, todo: Iterable[Case]) -> Pace:
+def pace_of(
+    history: History, stolen_share: float, todo: Iterable[Case], slow_reason: str,
+) -> Pace:
     """Return the pace of the attempt before, else that of a core of which others take a share.
 
     Cases whose iterations are not fixed have a budget of time, which load does not change."""
@@ -353,11 +355,7 @@ def pace_of(history: History, stolen_share: float, todo: Iterable[Case]) -> Pace
     factor = slow_s / (fixed_s + budget_s) if fixed_s else 1.0
     if factor < _NOTABLE_PACE:
         return Pace()
-    return Pace(factor, _foreign_load(stolen_share))
-
-
-def _foreign_load(stolen_share: float) -> str:
-    return f"other processes used {100 * stolen_share:.0f} % of rank 0's core before the sweep"
+    return Pace(factor, slow_reason)
 
 
 def _work_line(attempt: RunAttempt, todo: Sequence[Case], pace: Pace) -> str:
@@ -465,7 +463,7 @@ def slow_reason(topology: RankIdentity, cores: int | None, stolen_share: float) 
     if cores is not None and cores < topology.local_size:
         return f"{topology.local_size} ranks share {plural(cores, 'core')} of {topology.hostname}"
     if stolen_share >= _NOTABLE_SHARE:
-        return _foreign_load(stolen_share)
+        return f"other processes used {100 * stolen_share:.0f} % of rank 0's core before the sweep"
     return "the plan assumes a faster or a quieter machine"
 
 

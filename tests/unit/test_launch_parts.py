@@ -812,13 +812,13 @@ def test_estimates_grow_with_the_load_of_others_or_by_the_attempt_before() -> No
     fixed, free = (replace(case, estimate_s=1.0, min_iterations=least, iterations=20)
                    for case, least in zip(sweep(sizes=(8, 64))[:2], (20, 5), strict=True))
     assert (fixed.is_fixed, free.is_fixed) == (True, False)
-    assert pace_of(History(), 0.05, [fixed]).factor == 1
-    pace = pace_of(History(), 0.75, [fixed])
-    assert pace.factor == 4 and "75 %" in pace.reason
-    assert pace_of(History(), 1.0, [fixed]).factor == pytest.approx(10)
-    assert pace_of(History(), 0.75, [free]).factor == 1
-    assert pace_of(History(), 0.75, [fixed, free]).factor == 2.5
-    assert pace_of(History(pace=2.5), 0.75, [free]).factor == 2.5
+    assert pace_of(History(), 0.05, [fixed], "why").factor == 1
+    pace = pace_of(History(), 0.75, [fixed], "why")
+    assert (pace.factor, pace.reason) == (4, "why")
+    assert pace_of(History(), 1.0, [fixed], "why").factor == pytest.approx(10)
+    assert pace_of(History(), 0.75, [free], "why").factor == 1
+    assert pace_of(History(), 0.75, [fixed, free], "why").factor == 2.5
+    assert pace_of(History(pace=2.5), 0.75, [free], "why").factor == 2.5
 
 
 def test_starts_of_launches_grow_with_the_load_as_cases_do() -> None:

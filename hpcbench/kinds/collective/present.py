@@ -12,6 +12,7 @@ from typing import Any
 
 from hpcbench.kinds.collective import derive
 from hpcbench.kinds.collective.plan import USUAL, Collective, collective_of, groups_text
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Metric, Records, Values
@@ -515,7 +516,8 @@ def _definitions(derived: Records) -> Iterator[str]:
 
 def _highest_busbw(items: Items, derived: Records) -> Iterator[Line]:
     rates = [(rate, item) for item in items
-             if item.status == "ok" and (rate := _value(derive.BUSBW, item, derived))]
+             if item.status == "ok" and item.case.arrival == TOGETHER  # else the delay counts, too
+             and (rate := _value(derive.BUSBW, item, derived))]
     if rates:
         _, item = max(rates, key=lambda pair: pair[0])
         shown = cell_text(cell_of(derive.BUSBW, item, derived[item.case.case_id]), Show.GB_PER_S)

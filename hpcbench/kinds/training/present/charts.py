@@ -171,8 +171,8 @@ def findings(item: CaseResult, stalls: Stalls | None) -> Iterator[str]:
         where = f"; its {last.phase} is {ms_text(last.phase_s)} longer" if last.phase_s > 0 else ""
         share, often = f"{100 * last.behind_share:.0f} %", f"{100 * last.last_share:.0f} %"
         yield (f"{straggler_text(item, last.rank)}: {ms_text(behind.value)} behind (99 % "
-               f"CI {ends}) at the end of backward, {share} of the step; last in {often} of "
-               f"{plural(stalls.n_steps, 'step')}{where}")
+               f"CI {ends}) at the end of backward, {share} of the slowest rank's step; last in "
+               f"{often} of {plural(stalls.n_steps, 'step')}{where}")
     if stalls and stalls.sync and stalls.sync.is_high:
         yield f"gradient exchange: high jitter ({_variance_text(stalls.sync)})"
 
