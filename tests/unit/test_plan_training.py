@@ -8,6 +8,7 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.training.plan import planner
 from hpcbench.kinds.training.plan.memory import Memory, moments
 from hpcbench.kinds.training.plan.models import DEFINITIONS, parameters, shape_of
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
@@ -222,6 +223,18 @@ def test_values_that_a_skip_names_can_be_planned(
     for key, values in named.items():
         for value in values:
             work_of(**{**block, key: value})
+
+
+def test_values_instead_are_searched_once_a_reason_and_hold_for_each_case(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[object] = []
+    trial = planner._tried
+    monkeypatch.setattr(planner, "_tried", lambda *of: tried.append(of) or trial(*of))
+    plan = plan_of({"model": "gpt2", "strategies": "tensor", "hidden": [760, 776],
+                    "layers": [2, 3], "seq_length": list(range(16, 176, 16))})
+    reasons = {case.skip for case in plan.cases}
+    assert len(plan.cases) == 40 and None not in reasons and len(tried) < 40 * 20
 
 
 def test_a_strategy_of_one_rank_has_one_where_all_are_asked_for() -> None:

@@ -223,3 +223,6 @@ def test_bits_that_change_within_a_tolerance_are_corruption_only_after_many_equa
     assert judged(late).is_corrupt and late.cases[0].other == STABLE_CYCLES + 1
     assert sum("changed: a" in line for line in closing_lines(late, judged(late))) == 1
     assert not judged(soaked([*stable, "0:b"], ("torch 1", "torch 2"))).is_corrupt
+    resumed = folded(soaked([*stable, "0:b"], ("torch 1",)), cycle(1e-3, versions=("torch 2",)),
+                     CYCLE_S)
+    assert judged(resumed).is_corrupt, "what was wrong stays wrong on another node"

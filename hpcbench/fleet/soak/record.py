@@ -247,7 +247,7 @@ def _with_passes(soak: Soak, facts: CycleFacts, lasted_s: float) -> Soak:
     n_passes = max((len(one.pass_s) for one in facts.cases), default=0)
     anew = bool([*_changes(0, soak.versions, facts.versions)])  # other software, other bits
     soak = replace(soak, cases=tuple(
-        (replace(one, checksum="", same=0) if anew else one).after(
+        (replace(one, checksum="", same=0) if anew and not one.other else one).after(
             soak.cycles + 1, cases[one.case_id].checksum) if one.case_id in cases else one
         for one in order))
     for at in range(n_passes):

@@ -21,7 +21,7 @@ from hpcbench.kinds.training.plan.build_workload import (
     training_points,
 )
 from hpcbench.kinds.training.plan.memory import STATES, WEIGHT_BYTES, rank_parameters
-from hpcbench.kinds.training.plan.planner import TrainingPlanner, case_of, predicted
+from hpcbench.kinds.training.plan.planner import Instead, TrainingPlanner, case_of, predicted
 from hpcbench.kinds.training.plan.predict import is_predicted
 from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.step import Stage
@@ -190,16 +190,18 @@ def searches(title: str, block: MemoryBlock, job: PlanRequest) -> Iterator[Case]
     if block.memory_limit and job.config.launch.memory_limit_gb:
         raise ConfigError(f"benchmarks: {title}: memory_limit and launch.memory_limit_gb both "
                           "limit the workers; take one of the two away")
+    instead = Instead(job)
     for point in training_points(title, block, job):
         for limit_bytes in block.memory_limit or (0,):
-            yield _search(title, block, job, point, limit_bytes)
+            yield _search(title, block, job, point, limit_bytes, instead)
 
 
 def _search(
     title: str, block: MemoryBlock, job: PlanRequest, point: TrainingPoint, limit_bytes: int,
+    instead: Instead,
 ) -> Case:
     unit = _unit(point)
-    case = case_of(title, block, job, _with_batch(point, unit))
+    case = case_of(title, block, job, _with_batch(point, unit), instead)
     hardware, launch = job.config.hardware, job.config.launch
     known_bytes = limit_bytes or (
         int((hardware.memory_per_device_gb or 0) * 1e9)  # what a rank may use as declared
@@ -221,7 +223,7 @@ def _search(
         memory_bytes=limit_bytes or case.memory_bytes,
         memory_error=0.0 if limit_bytes else case.memory_error,
         estimate_s=0.0 if skip else tries * (_START_S + case_of(
-            title, block, job, _with_batch(unproved, first or unit)).estimate_s))
+            title, block, job, _with_batch(unproved, first or unit), instead).estimate_s))
 
 
 def _with_batch(point: TrainingPoint, batch: int) -> TrainingPoint:

@@ -35,7 +35,7 @@ from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
-from hpcbench.units import round_bytes
+from hpcbench.units import grouped, round_bytes
 
 COUNTED_STEPS = 2.5
 """The time of the counted step, in steps, at most; measured on the CPU: 1.2 to 2.5."""
@@ -250,8 +250,9 @@ class TrainingPlanner(Planner):
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         assert isinstance(block, TrainingBlock)
+        instead = Instead(job)
         for point in build_workload.training_points(title, block, job):
-            yield case_of(title, block, job, point)
+            yield case_of(title, block, job, point, instead)
 
     def problems(self, block: Block) -> Iterator[str]:
         assert isinstance(block, TrainingBlock)
@@ -275,8 +276,9 @@ class TrainingPlanner(Planner):
 
 def case_of(
     title: str, block: TrainingBlock, job: PlanRequest, point: build_workload.TrainingPoint,
+    instead: Instead,
 ) -> Case:
-    return points.assemble(title, block, job, point.common, _draft(point, job))
+    return points.assemble(title, block, job, point.common, _draft(point, job, instead))
 
 
 class _Tried(NamedTuple):
@@ -285,7 +287,6 @@ class _Tried(NamedTuple):
 
     work: Training
     device: str
-    expected: Demands
     reason: str | None
     is_unfit: bool
 
@@ -295,32 +296,64 @@ def _tried(point: build_workload.TrainingPoint, job: PlanRequest) -> _Tried:
     work, unfit = build_workload.make_training(point)
     device = resolve_device(common.backend, common.device)
     elsewhere = unfit_world(common.backend, common.world_size, job.world_size)
-    reason = elsewhere or unfit or unsupported(common.backend, device, work.features.calls)
-    expected = Demands() if reason else predict(work)
-    return _Tried(work, device, expected, reason or points.too_large(
-        expected.memory.total, 0, device, job.config.hardware, ERROR),
-        bool(unfit) and not elsewhere)
+    return _Tried(
+        work, device, elsewhere or unfit or unsupported(
+            common.backend, device, work.features.calls), bool(unfit) and not elsewhere)
 
 
-def _instead(point: build_workload.TrainingPoint, job: PlanRequest) -> Iterator[str]:
-    """Yield single extents with which a point could run: the nearest values that are planned."""
-    given = dict(point.extents)
-    for key, value, near in neighbours(point.model, given):
-        def runs(other: int, key: str = key) -> bool:
-            extents = tuple({**given, key: other}.items())
-            return _tried(point._replace(extents=extents), job).reason is None
-
-        below, above = ([other for other in near if other < value][::-1],
-                        [other for other in near if other > value])
-        nearest = [next(filter(runs, side), None) for side in (below, above)]
-        if any(nearest):
-            yield f"{key}={' or '.join(str(other) for other in nearest if other)}"
+def _too_large(tried: _Tried, expected: Demands, job: PlanRequest) -> str | None:
+    return points.too_large(expected.memory.total, 0, tried.device, job.config.hardware, ERROR)
 
 
-def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> points.Draft:
+_MOST_SEARCHES = 32
+"""Of a block: one tries some hundred values, which takes a tenth of a second."""
+
+
+class Instead:
+    """Single extents with which unfit points of a block could run: the nearest values that are
+    planned. They are searched once for each reason, and tried for each further point that has it.
+    """
+
+    def __init__(self, job: PlanRequest) -> None:
+        self._job = job
+        self._found: dict[tuple[str, str], tuple[tuple[str, int], ...]] = {}
+
+    def words(self, point: build_workload.TrainingPoint, reason: str) -> str:
+        """Return ``hidden=256 or 384, or heads=4``; nothing where no single value is found."""
+        key = (point.strategy.name, reason)
+        found = self._found.get(key)
+        if found is None and len(self._found) < _MOST_SEARCHES:
+            found = self._found[key] = tuple(self._search(point))
+        else:
+            found = tuple(one for one in found or () if self._runs(point, *one))
+        named = grouped(found)
+        return ", or ".join(f"{name}={' or '.join(map(str, values))}"
+                            for name, values in named.items())
+
+    def _search(self, point: build_workload.TrainingPoint) -> Iterator[tuple[str, int]]:
+        for name, value, near in neighbours(point.model, dict(point.extents)):
+            for side in ([other for other in near if other < value][::-1],
+                         [other for other in near if other > value]):
+                for other in side:
+                    if self._runs(point, name, other):
+                        yield name, other
+                        break
+
+    def _runs(self, point: build_workload.TrainingPoint, name: str, value: int) -> bool:
+        extents = tuple({**dict(point.extents), name: value}.items())
+        tried, limit = _tried(point._replace(extents=extents), self._job), self._job.config.hardware
+        return tried.reason is None and (limit.memory_per_device_gb is None or _too_large(
+            tried, predict(tried.work), self._job) is None)  # else nothing needs the prediction
+
+
+def _draft(
+    point: build_workload.TrainingPoint, job: PlanRequest, instead: Instead,
+) -> points.Draft:
     common, hardware = point.common, job.config.hardware
-    work, device, expected, reason, is_unfit = _tried(point, job)
-    if is_unfit and (others := ", or ".join(_instead(point, job))):
+    tried = work, device, reason, is_unfit = _tried(point, job)
+    expected = Demands() if reason else predict(work)
+    reason = reason or _too_large(tried, expected, job)
+    if reason and is_unfit and (others := instead.words(point, reason)):
         reason = f"{reason}; take {others}"
     if expected.memory.total and reason:
         _, _, fitting = advice(
