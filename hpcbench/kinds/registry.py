@@ -129,9 +129,14 @@ def kinds() -> Mapping[str, KindSpec]:
 
     A plug-in that cannot be imported counts as a kind of the entry point's name; its cases are
     skips. The installed plug-ins do not change while a process runs, so they are read once."""
-    found = Registry("kind {}", _rooms(), ENTRY_POINTS, (KindSpec,))
+    found = offered_kinds()
     broken = {name: KindSpec(name, problem=reason) for name, reason in found.broken.items()}
     return MappingProxyType({**found, **broken})
+
+
+@cache
+def offered_kinds() -> Registry[KindSpec]:
+    return Registry("kind {}", _rooms(), ENTRY_POINTS, (KindSpec,))
 
 
 def _rooms() -> Iterator[KindSpec]:

@@ -48,6 +48,8 @@ def only_flags(meant: Collection[str], labels: Mapping[str, str]) -> str:
     ``--only all_gather``; "" where that would be a long list."""
     wanted = frozenset(meant)
     ids = [one for one in labels if one in wanted]
+    if not ids:
+        return ""
     texts = next((texts for texts in _attempts([labels[one] for one in ids], ids)
                   if fitting(labels, texts) == wanted), ())
     if len(texts) == 1:

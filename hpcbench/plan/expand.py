@@ -72,7 +72,8 @@ def _told_apart(cases: Sequence[Case]) -> list[Case]:
     for alike in grouped((case.label, case) for case in cases).values():
         _, own = vary(case.unlabelled for case in alike)
         texts = [" ".join(words) for words in own]
-        marks |= {case.case_id: f"id={case.case_id}" if texts.count(text) > 1 else text
+        times = Counter(texts)
+        marks |= {case.case_id: f"id={case.case_id}" if times[text] > 1 else text
                   for case, text in zip(alike, texts, strict=True) if len(alike) > 1}
     return [replace(case, marks=marks.get(case.case_id, "")) for case in cases]
 

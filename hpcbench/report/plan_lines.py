@@ -19,7 +19,7 @@ from hpcbench.config.presets import HARDWARE
 from hpcbench.config.section import fault_texts
 from hpcbench.errors import how_to_install
 from hpcbench.import_path import PASSED_ENV
-from hpcbench.kinds.registry import catalogue, kinds
+from hpcbench.kinds.registry import catalogue, kinds, offered_kinds
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json
 from hpcbench.plan.order import (
@@ -47,6 +47,7 @@ from hpcbench.views.table import (
     distinct,
     env_text,
     iterations_text,
+    plugin_lines,
     repeats_text,
 )
 
@@ -415,6 +416,9 @@ def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
             items.append(Line(f"kind {kind}: {presenter.problem}", "warning"))
         yield from (line for item in items for line in listing_lines(item))
         yield from [Text()] if items else []
+    own = list(plugin_lines(offered_kinds().offers, lambda spec: f"kind {spec.name}"))
+    yield from (text for line in own for text in listing_lines(line))
+    yield from [Text()] if own else []
     yield Text("timing modes", style="bold")
     for name, meaning in MODES.items():
         yield _line(name, f"{meaning}; its time: {fold_text(USUAL_FOLDS[name])}")

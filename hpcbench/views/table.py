@@ -19,6 +19,7 @@ from hpcbench.reduce.metric import Show as Show
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.spread import late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
+from hpcbench.registry import Offer, in_this_package
 from hpcbench.texts import Lines, as_field
 from hpcbench.units import (
     format_seconds,
@@ -403,6 +404,18 @@ def option_lines(options: Mapping[str, Values]) -> Iterator[Line]:
         allowed = (", ".join(map(_plain, values.allowed)) if values.allowed else
                    f"a number from {values.least}")
         yield listed_more(f"option {name}", f"{allowed}; default {_plain(values.default)}")
+
+
+def plugin_lines(offers: Iterable[Offer[Any]], said: Callable[[Any], str]) -> Iterator[Line]:
+    """Yield what packages offer, each in the words of ``said``, or why it cannot be used."""
+    of_packages = [offer for offer in offers if not in_this_package(offer.origin)]
+    if of_packages:
+        yield Line("plug-ins", "title")
+    for offer in of_packages:
+        state = (f"cannot be used: {offer.problem}" if offer.problem else
+                 "; ".join(map(said, offer.values)))
+        yield Line(f"  {offer.name:<20}{offer.origin}: {state}",
+                   "warning" if offer.problem else "plain")
 
 
 def listed_more(title: str, text: str) -> Line:

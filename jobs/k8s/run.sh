@@ -124,6 +124,7 @@ choose_sweep() {
     arguments+=(${further[@]+"${further[@]}"})
     manifest=${HPCBENCH_MANIFEST:-$manifest}
     [ -r "$sweep" ] || fail "HPCBENCH_CONFIG: cannot read $sweep"
+    [[ $sweep != *.py ]] || fail "$sweep: Python code does not travel: put it into the image, and name it in a sweep of JSON or YAML (kind function, file)"
     [ "$(wc -c <"$sweep")" -lt 900000 ] || fail "$sweep: a ConfigMap takes less than 1 MB"
     [ -r "$manifest" ] || fail "HPCBENCH_MANIFEST: cannot read $manifest"
 }

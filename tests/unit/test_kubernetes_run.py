@@ -215,6 +215,7 @@ def test_the_exit_code_of_the_job_is_passed_on(cluster: Cluster, code: int) -> N
     (("4",), {"HPCBENCH_UNCHECKED": "nodes all"}, "HPCBENCH_UNCHECKED has 'all': nodes, policies"),
     (("4",), {"HPCBENCH_TIME_LIMIT": "1h"}, "HPCBENCH_TIME_LIMIT is '1h'"),
     (("4",), {"HPCBENCH_CONFIG": "/nowhere.json"}, "cannot read /nowhere.json"),
+    (("4",), {"HPCBENCH_CONFIG": __file__}, "Python code does not travel"),
     (("4",), {"HPCBENCH_MANIFEST": "/nowhere.yaml"}, "cannot read /nowhere.yaml"),
     (("4",), {"HPCBENCH_ARGUMENTS": "--iters 2\n--only x"}, "HPCBENCH_ARGUMENTS has a line break"),
     (("4", "1", "1", "1"), {"HPCBENCH_CONFIG": "x.json"}, "HPCBENCH_ARGUMENTS instead"),

@@ -13,7 +13,7 @@ from typing import Any
 from hpcbench.kinds.collective import derive
 from hpcbench.kinds.collective.plan import USUAL, Collective, collective_of, groups_text
 from hpcbench.operations.arrival import TOGETHER
-from hpcbench.operations.collectives import collective_spec, summary_keys
+from hpcbench.operations.collectives import collective_spec, collectives, summary_keys
 from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.results import CaseResult, Statistics
@@ -63,6 +63,7 @@ from hpcbench.views.table import (
     iterations_text,
     launches_title,
     mode_text,
+    plugin_lines,
     punctual_mode_text,
     time_texts,
 )
@@ -530,6 +531,9 @@ class CollectivePresenter(Presenter[Collective, Values]):
 
     ranks_word = "n"
     heat_map_case = staticmethod(collective_heat_map_case)
+
+    def listing(self) -> Iterator[Line]:
+        return plugin_lines(collectives().offers, lambda spec: f"collective {spec.name}")
 
     def plan_table(
         self, title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],

@@ -59,6 +59,7 @@ from hpcbench.views.table import (
     mode_text,
     option_lines,
     options_text,
+    plugin_lines,
     span,
     span_text,
     timed_text,
@@ -85,7 +86,9 @@ def primitive_lines(registry: PrimitiveRegistry) -> Iterator[Line | Table]:
     yield Line("")
     yield Line("layers of models that give shapes", "title")
     yield Line(f"  {', '.join(LAYERS)}")
-    yield from _plugins(registry)
+    if registry.plugins:
+        yield Line("")
+    yield from plugin_lines(registry.plugins, _offered)
 
 
 def cells(registry: PrimitiveRegistry) -> dict[str, dict[str, str]]:
@@ -138,18 +141,6 @@ def _matrix(registry: PrimitiveRegistry) -> Iterator[Line | Table]:
         everywhere = len(primitives) == len(registry.primitives)
         where = name if everywhere else f"{name} of {', '.join(primitives)}"
         yield Line(f"  no {where}: {reason}", "quiet")
-
-
-def _plugins(registry: PrimitiveRegistry) -> Iterator[Line]:
-    if not registry.plugins:
-        return
-    yield Line("")
-    yield Line("plug-ins", "title")
-    for plugin in registry.plugins:
-        state = (f"cannot be used: {plugin.problem}" if plugin.problem else
-                 "; ".join(map(_offered, plugin.values)))
-        yield Line(f"  {plugin.name:<20}{plugin.origin}: {state}",
-                   "warning" if plugin.problem else "plain")
 
 
 def _offered(spec: PrimitiveSpec | ImplementationSpec) -> str:

@@ -46,15 +46,12 @@ def training_listing() -> Iterator[Line | Table]:
     for spec in strategies():
         yield Line(f"  {spec.name:<20}{spec.meaning}")
         yield from cells.option_lines(spec.options)
-    for plugin in registry().offers:
-        problem = plugin.problem and f"cannot be used: {plugin.problem}"
-        yield Line(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
-                   "warning" if problem else "plain")
     for title, allowed in (
             ("dtypes", block.TRAINING_DTYPES), ("optimizers", block.OPTIMIZERS),
             ("checkpointing", block.CHECKPOINTINGS), ("communication", block.COMMUNICATIONS),
             ("libraries", block.LIBRARIES), ("losses", workload.LOSSES)):
         yield Line(f"  {f'{title} of trainings':<28}{', '.join(allowed)}")
+    yield from cells.plugin_lines(registry().offers, lambda spec: f"strategy {spec.name}")
 
 
 def _models(title: str, extents: Mapping[str, str], shapes: Mapping[str, AnyShape]) -> Table:
