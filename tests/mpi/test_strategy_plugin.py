@@ -33,8 +33,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_is_listed_and_a_broken_one_is_reported(installed: Path) -> None:
     told = hpcbench(installed, "list", "--no-probe")
     assert "  flat                every rank has the whole model, gradients are averaged" in told
-    assert "  plug-in flat        hpcbench-flat 1.0: offers a strategy" in told
-    assert "  plug-in brittle     broken 0.1: cannot be used: ModuleNotFoundError" in told
+    assert "  flat                hpcbench-flat 1.0: strategy flat" in told
+    assert "  brittle             broken 0.1: cannot be used: ModuleNotFoundError" in told
 
 
 @pytest.mark.mpi
