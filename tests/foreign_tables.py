@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -117,25 +118,28 @@ def nccl_half(sweep: Sweep, size: int, time_us: float) -> str:
 
 
 def nccl_json(sweep: Sweep) -> str:
+    """Return what `util.cu` writes: one line, doubles as %lf, flags as texts, an empty error."""
     def half(size: int, time_us: float) -> dict[str, object]:
         algbw, busbw = sweep.rates(size, time_us)
         return {"time": time_us, "alg_bw": algbw, "bus_bw": busbw,
-                "nwrong": 0 if sweep.checked else None}
+                "nwrong": 0.0 if sweep.checked else None}
 
     rows = [{"size": size, "count": count, "type": sweep.dtype, "redop": "sum", "root": "    -1",
              "out_of_place": None if sweep.in_place_only else half(size, pair[0]),
-             "in_place": half(size, pair[1]), "out_of_place_per_iter": None,
-             "in_place_per_iter": None, "actual_iterations": 20, "experiment_name": "x"}
+             "in_place": half(size, pair[1]), "actual_iterations": 20, "experiment_name": None}
             for size, count, pair in zip(sweep.sizes, sweep.counts, sweep.times, strict=True)]
     devices = [{"rank": rank, "group": 0, "pid": 7, "hostname": "node1", "device": rank,
                 "device_hex": "0x1", "device_info": "NVIDIA H100"} for rank in range(sweep.ranks)]
-    return json.dumps({
-        "version": 3, "start_time": "x", "end_time": "y",
+    text = json.dumps({
+        "version": 3, "start_time": "x",
         "args": [f"/opt/{sweep.program}_perf", "-b", "8", "--token=hunter2-in-args"],
         "env": ["API_KEY=hunter2-in-env"], "nccl_version": 23004,
-        "config": {"step_factor": 2, "iterations": 20, "devices": devices}, "results": rows,
+        "config": {"nthreads": 1, "ngpus": 1, "step_factor": 2, "iterations": 20,
+                   "blocking_collectives": "false", "devices": devices}, "results": rows,
         "out_of_bounds": {"count": 0, "okay": "true"},
-        "average_bus_bandwidth": {"bandwidth": sweep.average, "okay": "unchecked"}, "errors": []})
+        "average_bus_bandwidth": {"bandwidth": sweep.average, "okay": "unchecked"},
+        "errors": [""], "end_time": "y"}, separators=(",", ":"))
+    return re.sub(r"(?<=:)\d+\.\d+(?:e[-+]\d+)?", lambda number: f"{float(number[0]):f}", text)
 
 
 def osu_text(sweep: Sweep, *, full: bool, checked: bool) -> str:

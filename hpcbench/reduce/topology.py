@@ -1,5 +1,5 @@
 """Where the ranks ran: their cores, GPUs and switches, and how GPUs are connected, by the headers
-of traces. Unknown is None; nothing is guessed."""
+of traces; of imported files the hosts. Unknown is None; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class RankPlace:
 
     rank: int
     hostname: str
-    cpus: str | None
-    numa_nodes: tuple[int, ...] | None
-    switches: tuple[str, ...] | None
-    matrix: int | None
-    gpu: int | None
-    fabric: str | None
+    cpus: str | None = None
+    numa_nodes: tuple[int, ...] | None = None
+    switches: tuple[str, ...] | None = None
+    matrix: int | None = None
+    gpu: int | None = None
+    fabric: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class GpuMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The places of all ranks that left a trace, and the GPUs that they see."""
+    """The places of all ranks whose host is known, and the GPUs that they see."""
 
     ranks: tuple[RankPlace, ...] = ()
     gpus: tuple[GpuMatrix, ...] = ()

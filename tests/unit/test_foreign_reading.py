@@ -115,8 +115,9 @@ def test_ranks_of_runs_that_failed_or_print_at_once_are_not_added(tmp_path: Path
     path = tmp_path / "log"
     path.write_text("\n".join([*lines[:rows], "a: Test NCCL failure x.cu:1", *lines]))
     left_out = Unread()
-    (table,) = tables_of(path, left_out=left_out)
-    assert isinstance(table, CommTable)
+    ended, table = tables_of(path, left_out=left_out)
+    assert isinstance(table, CommTable) and isinstance(ended, CommTable)
+    assert (ended.ranks, ended.rows, ended.is_cut, table.is_cut) == (4, (), True, False)
     assert (table.ranks, len(table.devices), [*left_out.failures()][0][1:]) == (4, 4, (1, rows + 1))
     path.write_text("\n".join([*(line for line in lines[:rows] for _ in range(2)),
                                *lines[rows:]]))
@@ -135,12 +136,55 @@ def test_a_type_of_param_that_is_not_known_is_no_tag(tmp_path: Path) -> None:
 
 
 def test_json_has_the_same_rows_and_nothing_of_the_environment(tmp_path: Path) -> None:
+    """A long line, as of many iterations, was refused."""
     path = tmp_path / "table.json"
-    path.write_text(written.nccl_json(SWEEP))
+    path.write_text(written.nccl_json(SWEEP).replace("hunter2-in-env", "hunter2" * 2**18))
     (table,) = comm(path)
     assert (table.collective, table.ranks, table.iterations) == ("all_reduce", 4, 20)
     assert [row.size_bytes for row in table.rows] == [1024, 2048]
     assert "hunter2" not in repr(table)
+
+
+def test_json_of_nccl_tests_itself() -> None:
+    """A wrong count of 0.000000 refused the file; the empty error was one, the process one rank."""
+    (table,) = comm(FOREIGN / "all_reduce_8.json")
+    (text,) = comm(FOREIGN / "all_reduce_8.txt")
+    assert (table.ranks, len(table.devices), table.failures) == (8, 8, ())
+    assert [half.wrong for row in table.rows for half in row.halves] == [0] * 8
+    assert [[half.time_us.value for half in row.halves if half.time_us] for row in table.rows] == [
+        [half.time_us.value for half in row.halves if half.time_us] for row in text.rows]
+    assert lint(str(FOREIGN / "all_reduce_8.json")).returncode == 0
+
+
+@pytest.mark.parametrize(("change", "rows"), [
+    (lambda text: text.replace('"version":3', '"version":1').replace("bandwidth", "bandwidith"), 4),
+    (lambda text: text.replace('"version":3', '"version":2'), 4),
+    (lambda text: text.replace(',"out_of_bounds"', ']}')[:text.index('"out_of_bounds"') - 2], 4),
+    (lambda text: text[:text.rindex('"in_place"')], 3),
+    (lambda text: text[:text.rindex('"in_place"') - 1] + '}],"errors":[""],"end_time":"x"}', 4),
+], ids=["version 1", "version 2", "without its end", "within a row", "ended within a row"])
+def test_json_of_other_versions_and_of_runs_that_ended_early(
+    change: Callable[[str], str], rows: int, tmp_path: Path,
+) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(change((FOREIGN / "all_reduce_8.json").read_text()))
+    (table,) = comm(path)
+    is_whole = '"version":3' not in path.read_text()
+    assert (len(table.rows), table.is_cut) == (rows, not is_whole)
+    assert [one.rule for one in lint_table(table)] == ([] if is_whole else ["cut"])
+    assert import_files([path], tmp_path / "a.h5", GIVEN).code == (0 if is_whole else 3)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ('"nwrong":0.000000', '"nwrong":0.5'), ('"size":128', '"size":"big"'),
+    ('"alg_bw":0.003629', '"alg_bw":true'), ('"root":"    -1"', '"root":[1]')])
+def test_a_value_of_json_that_is_no_number_is_named(old: str, new: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text((FOREIGN / "all_reduce_8.json").read_text().replace(old, new, 1))
+    with pytest.raises(FileError) as raised:
+        comm(path)
+    key, _, value = new.partition(":")
+    assert str(raised.value).endswith(f"row 1: {key[1:-1]} is {value}")
 
 
 @pytest.mark.parametrize("program", ["all_reduce_perf_mpi", "/opt/bin/all_reduce_perf"])
@@ -337,6 +381,7 @@ BAD: dict[str, Callable[[Path], object]] = {
     "columns": _table(NAMES.replace("busbw", "fastbw") + "  8  2  float  sum  -1  1 2 3 0\n"),
     "JSON version": _table(json.dumps({"version": 4, "results": []})),
     "JSON keys": _table(json.dumps({"version": 3, "results": [{"size": 3}]})),
+    "header alone": _table((FOREIGN / "all_reduce_8.txt").read_text().partition("    128 ")[0]),
     "JSON of others": _table('{"a": [1, 2]}'), "cut JSON": _table('{"version": 3,\n"results": ['),
     "deep JSON": _table('{"a":' * 9999), "long number": _table('{"node": "a", "b": ' + "9" * 9999),
     "OSU version": _table("# OSU MPI Allreduce Latency Test v8.0\n# Size Avg Latency(us)\n1 2.0\n"),

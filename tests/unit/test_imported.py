@@ -31,7 +31,7 @@ from hpcbench.interop.formats.export.write import export_files
 from hpcbench.interop.formats.imported import import_files
 from hpcbench.interop.formats.imported_rows import UserFacts
 from hpcbench.interop.formats.lint import Linting
-from hpcbench.reduce.results import Results
+from hpcbench.reduce.results import IMPORTED, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
 from hpcbench.report.plots import plot_file
@@ -270,11 +270,46 @@ def test_memory_and_library_of_osu_are_cases_of_their_own(tmp_path: Path) -> Non
 def test_a_row_that_contradicts_itself_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "torn.txt"
     path.write_text(NCCL.read_text().replace("     2097152", "         152", 1))
-    lines = import_files([path], tmp_path / "torn.h5", UserFacts()).lines
+    lines, code = import_files([path], tmp_path / "torn.h5", UserFacts())
     with open_results(tmp_path / "torn.h5") as file:
         assert {item.case.workload.size_bytes for item in file.results.cases} == {
             128, 16384, 268435456}
-    assert lines[0].startswith("left out: 1 row: ")
+        assert not [item for item in file.results.cases if item.timing.quality != (IMPORTED,)]
+    assert lines[0].startswith(f"{path}:21: left out 1 row ") and code == ExitCode.FINDINGS
+
+
+@pytest.mark.parametrize("name", ["all_reduce_8.txt", "all_reduce_8.json"])
+def test_a_second_table_that_contradicts_itself_or_is_cut_is_no_success(
+    name: str, tmp_path: Path,
+) -> None:
+    """Rows that were left out as contradictory ended with 0, as did a header without rows."""
+    path, row = tmp_path / "log", "algbw"
+    if name.endswith("json"):
+        path.write_text((FOREIGN / name).read_text().replace('bus_bw":426', 'bus_bw":326'))
+    else:
+        row = "# Collective test starting: all_gather_perf"
+        second = RIGHT.replace("# Collective test starting: all_reduce_perf", row)
+        path.write_text(RIGHT + re.sub(r"426.13|427.06", "3.00", second))
+    lines, code = import_files([path], tmp_path / "a.h5", UserFacts())
+    assert code == ExitCode.FINDINGS and [one for one in lines if "left out" in one]
+    with open_results(tmp_path / "a.h5") as file:
+        assert {item.timing.quality for item in file.results.cases} == {(IMPORTED,)}
+    path.write_text(RIGHT + RIGHT[:RIGHT.index("         128")])
+    assert import_files([path], tmp_path / "b.h5", UserFacts()).code == ExitCode.INCOMPLETE
+    assert hpcbench("lint", str(path)).returncode == ExitCode.FINDINGS
+
+
+def test_an_export_has_the_hosts_that_a_file_states(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(re.sub(r"(Rank  [4-7].* on      )node1", r"\g<1>node2", RIGHT))
+    results = imported(tmp_path, path)
+    of_json = json.loads(export_files(
+        [tmp_path / "imported.h5"], "nccl-tests-json", ExportRequest())[0].content)
+    assert [one["hostname"] for one in of_json["config"]["devices"]] == [
+        *["node1"] * 4, *["node2"] * 4]
+    assert of_json["config"]["per_iter_timing"] == "true" and results.run.nodes == (
+        "node1", "node2")
+    assert isinstance(of_json["results"][0]["in_place"]["nwrong"], float)
 
 
 def test_an_average_that_contradicts_its_rows_is_counted_and_named(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ from hpcbench.reduce.results import (
     RunInfo,
 )
 from hpcbench.reduce.results_file import new_results
+from hpcbench.reduce.topology import RankPlace, Topology
 from hpcbench.units import moment, plural
 
 COLLECTIVE = "collective"
@@ -101,6 +102,9 @@ def take_collectives(
     table: CommTable, given: UserFacts, gathered: Gathered, operations: Operations,
 ) -> None:
     """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
+    if not table.rows and not table.damaged:
+        _note_damage(table, gathered)
+        return
     if why := _no_collective(table):
         gathered.left_out[why] += len(table.rows)
         return
@@ -116,12 +120,13 @@ def take_collectives(
     if table.own is not None:
         gathered.faults.update(dict.fromkeys(table.own.faults))
         gathered.findings.update((Finding(**one.model_dump()), None) for one in table.own.findings)
-    gathered.nodes.update(dict.fromkeys(one.host for one in table.devices))
+    for one in table.devices:
+        gathered.hosts.setdefault(one.rank, set()).add(one.host)
     torn, wrong_kept = contradicting(table, judged), set[int]()
-    is_cut = table.is_cut or bool(table.damaged or torn)
+    gathered.note_contradicting(table, torn)
+    is_cut = table.is_cut or bool(table.damaged)
     for row in table.rows:
         if row.line in torn:
-            gathered.left_out["it contradicts itself: hpcbench lint tells how"] += 1
             continue
         dtype = _dtype(table, row, given)
         for half in row.halves:
@@ -163,6 +168,7 @@ def _note_damage(table: CommTable, gathered: Gathered) -> None:
         reason = "cut, mixed with other output, or of another version"
         gathered.left_out[reason] += len(table.damaged)
     if table.is_cut:
+        gathered.is_cut = True
         gathered.doubt(BrokenRule("cut", table.path, table.line, "cut off: a table without its "
                                   "end"), "note")
 
@@ -464,7 +470,7 @@ def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> Impor
             gathered.doubt(broken, "run")
     add_operations(operations, gathered)
     if not gathered.items:
-        why = "; ".join([*gathered.left_out_lines(), *unread]) or "no rows"
+        why = "; ".join([*gathered.left_out_lines(), *unread, *gathered.doubt_lines()]) or "no rows"
         raise FileError(f"{paths[0]}: nothing to import ({why})")
     gathered.findings.update((Finding("HB160", "note", line), None)
                              for line in gathered.left_out_lines())
@@ -477,7 +483,7 @@ def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> Impor
         [*gathered.left_out_lines(), *unread, *gathered.notes, *gathered.doubt_lines(),
          f"{plural(len(results.cases), 'row')} of {' and '.join(results.run.imported)} in "
          f"{output}: times as printed, without intervals{_caveats(results)}"],
-        ExitCode.FINDINGS if code == ExitCode.OK and gathered.doubts else code)
+        gathered.code_of(code))
 
 
 def _caveats(results: Results) -> str:
@@ -534,6 +540,9 @@ def _results(gathered: Gathered, names: Sequence[str], started: str) -> Results:
     run = RunInfo(
         name=name, run_id=identity, plan_hash=plan.plan_hash, world_size=ranks,
         ranks_present=tuple(range(ranks)),
-        nodes=tuple(sorted(gathered.nodes)), started_at=started, versions={}, environment={},
-        hpcbench_version=__version__, faults=tuple(gathered.faults), imported=programs)
-    return with_records(Results(run, plan, items, tuple(gathered.findings)))
+        nodes=tuple(sorted(set().union(*gathered.hosts.values()))), started_at=started,
+        versions={}, environment={}, hpcbench_version=__version__,
+        faults=tuple(gathered.faults), imported=programs)
+    places = Topology(tuple(RankPlace(rank, min(hosts)) for rank, hosts in gathered.hosts.items()
+                            if len(hosts) == 1))
+    return with_records(Results(run, plan, items, tuple(gathered.findings), topology=places))

@@ -6,7 +6,7 @@ Nothing is guessed: a fact that a file lacks is given by the user, or the row is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.config.axes import DTYPE_ALIASES, Checks
-from hpcbench.errors import FileError, UsageError
+from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.interop.formats.lint import FILE_CODE, WRONG_CODE, BrokenRule
-from hpcbench.interop.formats.tables import OwnTable
+from hpcbench.interop.formats.tables import CommTable, OwnTable
 from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.plan.case import Case, case_id, planned_canary
 from hpcbench.plan.support import resolve_device
@@ -109,20 +109,23 @@ def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None
 
 @dataclass(slots=True)
 class Gathered:
-    """Results of cases by id, programs, nodes, how many rows were left out and why, and notes;
+    """Results of cases by id, programs, hosts by rank, how many rows were left out and why, notes;
     ``started``: when programs began, as they state it;
     ``doubts``: lines on what does not hold for the rows kept; ``faults`` of runs of hpcbench;
-    ``findings`` of them, or on what programs state."""
+    ``findings`` of them, or on what programs state. ``is_contradicting``: rows contradict
+    themselves; ``is_cut``: a table lacks its end."""
 
     items: dict[str, CaseResult] = field(default_factory=dict)
     programs: dict[str, None] = field(default_factory=dict)
-    nodes: dict[str, None] = field(default_factory=dict)
+    hosts: dict[int, set[str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     notes: dict[str, None] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     doubts: dict[str, None] = field(default_factory=dict)
     faults: dict[str, None] = field(default_factory=dict)
     findings: dict[Finding, None] = field(default_factory=dict)
+    is_contradicting: bool = False
+    is_cut: bool = False
     _seen: set[tuple[RowPlace, Workload]] = field(default_factory=set)
 
     def add(self, place: RowPlace, work: Workload, measured: PrintedTimes) -> bool:
@@ -147,6 +150,23 @@ class Gathered:
         code = WRONG_CODE if broken.rule == "wrong" else FILE_CODE
         self.doubts[f"{broken.path}:{broken.line}: {message}{what}"] = None
         self.findings[Finding(code, scope, f"{message} ({place}:{broken.line})")] = None
+
+    def note_contradicting(self, table: CommTable, lines: Collection[int]) -> None:
+        """Note the rows of a table that contradict themselves, which are left out."""
+        if lines:
+            self.is_contradicting = True
+            first = ", ".join(map(str, sorted(lines)[:MOST_REASONS]))
+            more = ", ..." if len(lines) > MOST_REASONS else ""
+            self.doubt(BrokenRule("rate", table.path, min(lines), (
+                f"left out {plural(len(lines), 'row')} of contradictory numbers (line {first}"
+                f"{more}): hpcbench lint tells how")), "note")
+
+    def code_of(self, code: ExitCode) -> ExitCode:
+        """Return the exit code of an import whose results have ``code``."""
+        if code == ExitCode.OK and self.is_cut:
+            code = ExitCode.INCOMPLETE
+        is_found = self.is_contradicting if code == ExitCode.INCOMPLETE else bool(self.doubts)
+        return ExitCode.FINDINGS if is_found else code
 
     def left_out_lines(self) -> list[str]:
         """Return a line for each reason why rows were left out, the most frequent first."""

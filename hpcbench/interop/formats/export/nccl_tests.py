@@ -473,11 +473,12 @@ def _devices(run: exported.ExportedRun, table: PerfTable) -> list[dict[str, Any]
     of_gpus = environment.get("gpu_topology") or {}
     part = (environment.get("gpu") if on_gpu else environment.get("cpu")) or {}
     places = {place.rank: place for place in run.results.topology.ranks}
-    first, seen = places.get(0), dict[str, int]()
+    first, seen, nodes = places.get(0), dict[str, int](), run.results.run.nodes
+    elsewhere = nodes[0] if len(nodes) == 1 else "unknown"
     devices = []
     for rank in table.cases[0].item.case.group_ranks[0]:
         place = places.get(rank)
-        host = (place.hostname if place else "unknown").replace(" ", "_")
+        host = (place.hostname if place else elsewhere).replace(" ", "_")
         seen[host] = seen.get(host, -1) + 1
         gpu = place.gpu if place and on_gpu else None
         pci = of_gpus.get("pci", ()) if place and first and place.matrix == first.matrix else ()
@@ -506,11 +507,11 @@ def _document(run: exported.ExportedRun, table: PerfTable) -> dict[str, Any]:
         "version": JSON_VERSION, "start_time": begun, "args": [*table.words], "env": [],
         "nccl_version": _nccl_number(run),
         "hpcbench": {"version": __version__, **_facts(run, table)},
-        "config": {**_config(table), "blocking_collectives": "false", "per_iter_timing": 1,
-                   "per_iter_skip": 0, "parallel_init": "false",
+        "config": {**_config(table), "blocking_collectives": "false",
+                   "per_iter_timing": "true", "per_iter_skip": 0, "parallel_init": "false",
                    "devices": _devices(run, table) if table.cases else []},
         "results": [_result(run, row) for row in table.rows],
-        **(dict.fromkeys(final) if table.gaps else final),
+        **({} if table.gaps else final),
         "errors": [*table.errors], "end_time": begun}
 
 
@@ -530,7 +531,8 @@ def _result(run: exported.ExportedRun, row: NcclRow) -> dict[str, Any]:
     for name, half in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
         result[name] = dict(zip(
             ("time", "alg_bw", "bus_bw", "nwrong"),
-            (*(_numbers(half) if half.is_ok else ("nan",) * 3), half.item.n_wrong),
+            (*(_numbers(half) if half.is_ok else ("nan",) * 3),
+             None if half.item.n_wrong is None else float(half.item.n_wrong)),
             strict=True)) if half and _has_result(half) else None
         if half and half.is_ok and (samples := _per_iteration(run, half)):
             result[f"{name}_per_iter"] = samples

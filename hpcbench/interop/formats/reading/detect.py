@@ -17,7 +17,7 @@ from hpcbench.interop.formats.reading import (
     superbench,
 )
 from hpcbench.interop.formats.reading.source import ForeignFile, Unread, unwrapped, wrapped_line
-from hpcbench.interop.formats.tables import ForeignTable
+from hpcbench.interop.formats.tables import CommTable, ForeignTable
 
 KNOWN = ("nccl-tests (text, JSON)", "OSU", "NCCL Inspector", "nvbandwidth JSON", "PARAM comms",
          "DDLB CSV", "SuperBench jsonl")
@@ -32,18 +32,29 @@ def tables_of(
     or without a row that is."""
     file = ForeignFile(path, left_out)
     tables = file.guarded(_tables(file, collective))
-    first = next(tables, None)
-    if first is None:
-        why = next(file.left_out.lines(file.name), "")
-        what, _, line = next(file.left_out.failures(), ("", 0, None))
-        if what:
-            why = f"{file.name}:{line}: no row of a table; the log states {what}"
-        raise FileError(why or f"{file.name}: no row of a table of {', '.join(KNOWN)}")
-    yield first
-    yield from tables
+    without_rows = list[ForeignTable]()
+    for table in tables:
+        if not _is_cut_before_its_rows(table):
+            yield from (*without_rows, table, *tables)
+            return
+        without_rows.append(table)
+    why = next(file.left_out.lines(file.name), "")
+    what, _, line = next(file.left_out.failures(), ("", 0, None))
+    if what:
+        why = f"{file.name}:{line}: no row of a table; the log states {what}"
+    elif without_rows:
+        why = f"{file.name}: cut off before the first row of a table"
+    raise FileError(why or f"{file.name}: no row of a table of {', '.join(KNOWN)}")
+
+
+def _is_cut_before_its_rows(table: ForeignTable) -> bool:
+    return isinstance(table, CommTable) and table.is_cut and not (table.rows or table.damaged)
 
 
 def _tables(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
+    if file.is_one_object():
+        yield from _of_document(file, collective)
+        return
     first = next((line.text for line in file.lines() if line.text.strip()), "")
     if first.lstrip().startswith("{") and wrapped_line(first) is None:
         yield from _of_json(file, first, collective)
@@ -61,13 +72,17 @@ def _of_json(file: ForeignFile, first: str, collective: str) -> Iterator[Foreign
     elif isinstance(record, Mapping) and "node" in record:
         yield from superbench.read(file)
     else:
-        data = file.json()
-        if isinstance(data, Mapping) and "nvbandwidth" in data:
-            yield from nccl_json.matrices_of(file, data)
-        elif isinstance(data, Mapping) and {"version", "results"} <= set(data):
-            yield from nccl_json.read(file, data, collective)
-        else:
-            raise FileError(f"{file.name}: JSON of no known program; known: {', '.join(KNOWN)}")
+        yield from _of_document(file, collective)
+
+
+def _of_document(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
+    data = file.json(cut_in="results")
+    if isinstance(data, Mapping) and "nvbandwidth" in data:
+        yield from nccl_json.matrices_of(file, data)
+    elif isinstance(data, Mapping) and "version" in data and ("results" in data or "args" in data):
+        yield from nccl_json.read(file, data, collective)
+    else:
+        raise FileError(f"{file.name}: JSON of no known program; known: {', '.join(KNOWN)}")
 
 
 def _of_text(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:

@@ -217,19 +217,21 @@ class _NcclTable:
             raise self.file.error(number, f"a table of more than {MOST_ROWS} rows")
 
     def finished(self) -> Iterator[tables.CommTable]:
-        """Yield the table, if it has rows."""
-        if not self.has_rows:
+        """Yield the table, if it has rows, or ended before the first of them."""
+        stated = self.stated
+        is_cut = self.has_heading and None in (stated.average, stated.out_of_bounds)
+        if not self.has_rows and not (is_cut and self.devices and not self.refusal):
             return
         groups = {one.group for one in self.devices}
         if len({one.rank for one in self.devices}) < len(self.devices):
             groups = set()  # runs that print at once, as without MPI: none has them all
-        half, stated = (self.layout or RowLayout()).half, self.stated
+        half = (self.layout or RowLayout()).half
         rows = self.rows if stated.own is None else map(stated.own.without_copies, self.rows)
         yield replace(
             stated, collective=our_name(self.program) or stated.collective, rows=tuple(rows),
             ranks=len(self.devices) // len(groups) if groups else None,
             devices=tuple(self.devices), damaged=tuple(self.damaged), lines=self.lines,
-            is_cut=self.has_heading and None in (stated.average, stated.out_of_bounds),
+            is_cut=is_cut,
             timed_rates="cputime" not in half and self.program != "hypercube",
             is_uneven=self.program == "alltoallv")
 

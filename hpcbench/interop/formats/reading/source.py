@@ -174,15 +174,33 @@ class ForeignFile:
             while data := stream.read(MOST_LINE_BYTES):
                 yield decode(data)
 
-    def json(self, parse_float: Callable[[str], Any] = printed) -> Any:
-        """Return the whole file as JSON, numbers as `Printed` or int. Raises FileError."""
+    def is_one_object(self) -> bool:
+        """Return whether it is JSON in one line that is longer than those of a log."""
+        with self._guarded() as stream:
+            data = stream.read(_HEAD_BYTES)
+            if data[:1] != b"{" or b"\n" in data:
+                return False
+            data = stream.read(MOST_LINE_BYTES)
+        return len(data) == MOST_LINE_BYTES and b"\n" not in data
+
+    def json(self, parse_float: Callable[[str], Any] = printed, cut_in: str = "") -> Any:
+        """Return the whole file as JSON, numbers as `Printed` or int; of a document that is cut off
+        within or behind its list ``cut_in`` what is whole. Raises FileError."""
         most = limits.raised(MOST_JSON_BYTES)
         with self._guarded() as stream:
             data = stream.read(most + 1)
         if len(data) > most:
             raise FileError(f"{self.name}: a JSON document of more than {most >> 20} MiB is not "
                             f"read; {limits.remedy()}")
-        return self.parsed(data.decode("utf-8", "replace"), parse_float=parse_float)
+        text = data.decode("utf-8", "replace")
+        try:
+            return self.parsed(text, parse_float=parse_float)
+        except FileError as error:
+            cause = error.__cause__
+            if cut_in and isinstance(cause, JSONDecodeError) and _is_cut(text, cause) and (
+                    whole := _before_cut(text, cut_in, parse_float)):
+                return whole
+            raise
 
     def parsed(
         self, text: str, line: int | None = None, parse_float: Callable[[str], Any] = printed,
@@ -191,7 +209,8 @@ class ForeignFile:
         try:
             return from_json(text, parse_float=parse_float, parse_constant=lambda _: None)
         except JSONDecodeError as error:
-            raise self.error(line or error.lineno, f"no JSON: {error.msg}") from error
+            what = "cut off within JSON" if _is_cut(text, error) else "no JSON"
+            raise self.error(line or error.lineno, f"{what}: {error.msg}") from error
         except ValueError as error:
             raise self.error(line or 1, f"no JSON that can be read: {error}") from error
 
@@ -209,6 +228,31 @@ class ForeignFile:
 
     def _guarded(self) -> limits.Unpacked:
         return limits.Unpacked(self.path)
+
+
+def _is_cut(text: str, error: JSONDecodeError) -> bool:
+    """Return whether a document ends before it should: within a text, or a word such as false."""
+    return error.msg.startswith("Unterminated") or len(text.rstrip()) - error.pos < len("false")
+
+
+def _before_cut(
+    text: str, key: str, parse_float: Callable[[str], Any],
+) -> dict[str, Any] | None:
+    """Return the keys before a list that is cut, and its whole items; None without an item."""
+    opening = re.search(rf'"{key}"\s*:\s*\[', text)
+    if opening is None:
+        return None
+    options: dict[str, Any] = {"parse_float": parse_float, "parse_constant": lambda _: None}
+    items, at = list[Any](), opening.end()
+    decode = json.JSONDecoder(**options).raw_decode
+    try:
+        head = from_json(text[:opening.start()].rstrip().rstrip(",") + "}", **options)
+        while between := _BETWEEN.match(text, at):
+            item, at = decode(text, between.end())
+            items.append(item)
+    except (ValueError, RecursionError):  # the cut, or the end of the list
+        pass
+    return {**head, key: items} if items else None
 
 
 def _decoded(line: bytes) -> str:
