@@ -204,7 +204,10 @@ def open_container(path: Path) -> Iterator[h5py.File]:
     try:
         opened = h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, access)
     except OSError as error:
-        raise UnreadableTrace("HB103", f"{path}: HDF5 cannot open it: {error}") from error
+        is_open = "match" in str(error)  # HDF5 opens a file in one way for all of a process
+        raise UnreadableTrace("HB103", f"{path}: HDF5 cannot open it: " + (
+            "this program has it open: close it there first" if is_open else str(error)),
+        ) from error
     file = h5py.File(opened)
     try:
         yield file

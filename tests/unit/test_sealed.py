@@ -123,6 +123,16 @@ def test_any_hdf5_tool_opens_it_and_finds_units(tmp_path: Path) -> None:
         assert file["clock/slope"].shape == (0,) and file["clock/bound_ns"].attrs["units"] == "ns"
 
 
+@pytest.mark.parametrize("locking", [None, False, True])
+def test_a_file_that_is_open_here_is_to_be_closed(tmp_path: Path, locking: bool | None) -> None:
+    path = write(tmp_path)
+    with h5py.File(path, locking=locking) as file:
+        with pytest.raises(UnreadableTrace, match="close it there"):
+            open_trace(path)
+        assert file.id.valid
+    assert accepted(path)
+
+
 def accepted(path: Path) -> SealedTrace | None:
     try:
         return open_trace(path)
