@@ -24,14 +24,13 @@ from hpcbench.answers.compare import (
 from hpcbench.answers.compare_inputs import (
     aligned,
     cases_of,
-    change_text,
     id_in_any_version,
-    keys_of,
+    keys_of_results,
     launch_times,
     measured_id,
     side_of,
 )
-from hpcbench.answers.compare_tables import protocol_text
+from hpcbench.answers.compare_tables import change_text, protocol_text
 from hpcbench.config.axes import nearest, quote
 from hpcbench.config.section import RATE, SCALES, Limit, limit_below, read_limits
 from hpcbench.errors import ConfigError, ExitCode
@@ -50,7 +49,7 @@ from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CUT, CaseResult, Results
 from hpcbench.reduce.results_file import each_once
 from hpcbench.texts import valid
-from hpcbench.units import digits, plural, rank_list
+from hpcbench.units import digits, parse_bytes, plural, rank_list
 
 GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
     "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
@@ -88,7 +87,7 @@ class Reason:
 class CheckResult:
     """The outcome, its reasons in a fixed order, and the numbers of limits and cases checked.
     ``held``: each value that holds its limit, or change that the baseline allows, is GOOD.
-    ``doubts``: which runs are not to be quoted."""
+    ``doubts``: which runs are not to be quoted. ``limits``: each as it was understood."""
 
     outcome: str
     reasons: tuple[Reason, ...]
@@ -96,6 +95,7 @@ class CheckResult:
     n_cases: int
     held: tuple[Reason, ...] = ()
     doubts: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
     def exit_code(self, style: str) -> int:
         return STYLES[style][self.outcome]
@@ -110,8 +110,9 @@ class _Row:
     values: Mapping[str, Any]
     key: str
 
-    def reason(self, outcome: str, text: str) -> Reason:
-        return Reason(outcome, self.item.case.label, text, self.item.case.case_id, file=self.file)
+    def reason(self, outcome: str, text: str, remedy: str = "") -> Reason:
+        return Reason(outcome, self.item.case.label, text, self.item.case.case_id, file=self.file,
+                      remedy=remedy)
 
 
 def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
@@ -128,8 +129,7 @@ def check_together(
     reasons: list[Reason] = []
     looked_at: set[tuple[str, str]] = set()
     tables = []
-    keys = keys_of([[item.case for item in one.cases] for one in results])
-    for one, file, of_file in zip(results, files, keys, strict=True):
+    for one, file, of_file in zip(results, files, keys_of_results(results), strict=True):
         own = one.kind_columns
         columns = {column.name: column for column in (*CASE_COLUMNS, *own.columns)}
         refuse_unknown(limits, columns)
@@ -142,7 +142,7 @@ def check_together(
         pools: dict[str, list[_Row]] = {}
         for columns, file, rows in tables:
             column = columns[limit.metric]
-            chosen = [row for row in rows if _selected(limit, row)]
+            chosen = [row for row in rows if _selected(limit, row, columns)]
             if not chosen:
                 reasons.append(_selects_nothing(limit, file))
             for row in chosen:
@@ -156,7 +156,9 @@ def check_together(
                     reasons += _beyond(limit, row, value, column)
         for pool in pools.values():
             reasons += _launches_beyond(limit, pool, column)
-    return concluded(reasons, len(limits), len(looked_at))
+    return replace(concluded(reasons, len(limits), len(looked_at)), limits=tuple(
+        _understood(limit, columns[limit.metric]) for columns, *_ in tables[:1]
+        for limit in limits))
 
 
 def concluded(reasons: Sequence[Reason], n_limits: int, n_cases: int) -> CheckResult:
@@ -182,6 +184,11 @@ def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -
                 guess = nearest(name, columns)
                 hint = f'did you mean "{guess}"? ' if guess else ""
                 lines.append(f"limits[{at}].{key}: {quote(name)} is not known; {hint}all: {_ALL}")
+        for name, wanted in limit.select.items():
+            try:
+                _in_bytes(wanted, columns.get(name))
+            except ValueError as error:
+                lines.append(f"limits[{at}].select.{name}: {error}")
         column = columns.get(limit.metric)
         if column is None:
             continue
@@ -230,13 +237,15 @@ def _of_status(item: CaseResult) -> Reason:
 
 def unchecked(item: CaseResult) -> Iterator[Reason]:
     if item.n_wrong is None and item.case.workload.features.has_result:
-        yield Reason(CANNOT_TELL, item.case.label, "results were not checked", item.case.case_id)
+        yield Reason(CANNOT_TELL, item.case.label, "results were not checked", item.case.case_id,
+                     remedy="have the program check them" if _is_printed(item) else
+                     "measure with validate: true")
 
 
-def _selected(limit: Limit, row: _Row) -> bool:
+def _selected(limit: Limit, row: _Row, columns: Mapping[str, CaseColumn]) -> bool:
     return all(
         fnmatchcase(str(row.values.get(name)), str(value)) if name == "label"
-        else _same(row.values.get(name), value)
+        else _same(row.values.get(name), _in_bytes(value, columns.get(name)))
         or (name == "case_id" and _same(id_in_any_version(row.item.case), value))
         or (name == MEASURES and _same(measured_id(row.item.case), value))
         for name, value in limit.select.items())
@@ -248,14 +257,40 @@ def _same(value: Any, wanted: Any) -> bool:
     return bool(value == wanted) or (not isinstance(value, bool) and str(value) == str(wanted))
 
 
-def _selects_nothing(limit: Limit, file: str) -> Reason:
+def _in_bytes(wanted: Any, column: CaseColumn | None) -> Any:
+    """Return a wanted value, sizes such as 64KiB as bytes. Raises ValueError for text that is none,
+    or that is no number where the column has numbers."""
+    if column is None or column.type is str or not isinstance(wanted, str):
+        return wanted
+    if column.units == "bytes":
+        return parse_bytes(wanted)
+    try:
+        float(wanted)
+    except ValueError:
+        raise ValueError(f"{column.name} needs a number, not {quote(wanted)}") from None
+    return wanted
+
+
+def _of_cases(limit: Limit) -> str:
     wanted = " ".join(f"{name}={value}" for name, value in limit.select.items())
+    return f"{limit.metric} of {wanted or 'all cases'}"
+
+
+def _understood(limit: Limit, column: CaseColumn) -> str:
+    """Return a limit with the unit in which it was understood."""
+    unit = _unit(limit, column)[0]
+    ends = (f"{name} {digits(end, 6)} {unit}" for name, end in (
+        ("at least", limit.min), ("at most", limit.max)) if end is not None)
+    return f"{_of_cases(limit)} {', '.join(ends)}"
+
+
+def _selects_nothing(limit: Limit, file: str) -> Reason:
     text = "no case matches select" + (
         ": a case_id has all settings, iterations too" if "case_id" in limit.select else
         ": every setting counts but iterations, warm-ups and checks" if MEASURES in limit.select
         else "")
-    return Reason(MISSING, f"{limit.metric} of {wanted or 'all cases'}",
-                  f"{text}; {limit.why}" if limit.why else text, file=file)
+    return Reason(MISSING, _of_cases(limit), f"{text}; {limit.why}" if limit.why else text,
+                  file=file)
 
 
 def _value(row: _Row, column: CaseColumn) -> float | None:
@@ -293,12 +328,14 @@ def _beyond(limit: Limit, row: _Row, value: float, column: CaseColumn) -> Iterat
         # a minimum is a maximum of the negated value
         best, worst = min(sign * low, sign * high), max(sign * low, sign * high)
         if is_single:
-            yield row.reason(CANNOT_TELL, f"{shown}, {text}; undecided: a single sample")
+            yield row.reason(CANNOT_TELL, f"{shown}, {text}; undecided: a single sample",
+                             "measure more iterations")
         elif best > edge:
             yield row.reason(SLOW, f"{shown}, {text}")
         elif worst > edge:
             yield row.reason(CANNOT_TELL,
-                             f"{shown}, {text}; undecided: the limit lies inside the interval")
+                             f"{shown}, {text}; undecided: the limit lies inside the interval",
+                             f"more launches narrow it: {_more_launches(row.item)}")
         else:
             yield row.reason(GOOD, f"{shown}, {text}")
 
@@ -337,17 +374,25 @@ def _of_pool(
     n_beyond = sum(time_s > edge for time_s in times)
     message = (f"{limit.metric} {digits(abs(max(times)) / scale, 4)} {unit} in the worst launch, "
                f"{n_beyond} of {len(times)} beyond, {text}")
-    remedy = ""
-    if n_beyond and len(times) < FEWEST_BEYOND:
-        timing, case = first.item.timing, first.item.case
-        remedy = "give other jobs, too" if case.backend in INLINE_BACKENDS or (
-            timing is not None and timing.repeats) else (
-            f"use {repeated_by(case, is_imported=timing is not None and timing.is_imported)}")
-        message += "; one launch decides nothing"
     outcome = GOOD if not n_beyond else (
         SLOW if n_beyond == len(times) >= FEWEST_BEYOND else CANNOT_TELL)
-    return replace(first.reason(outcome, message), remedy=remedy, file=", ".join(
+    remedy = ""
+    if outcome == CANNOT_TELL and len(times) < FEWEST_BEYOND:
+        message += "; one launch decides nothing"
+        remedy = f"give more: {_more_launches(first.item)}"
+    elif outcome == CANNOT_TELL:
+        message += "; SLOW takes all launches beyond, GOOD none"
+        remedy = f"measure again ({_more_launches(first.item)}), and check that alone"
+    return replace(first.reason(outcome, message, remedy), file=", ".join(
         files or [row.file for row, _ in launches]))
+
+
+def _more_launches(item: CaseResult) -> str:
+    """Return what gives more launches of a case that count."""
+    timing, case = item.timing, item.case
+    if case.backend in INLINE_BACKENDS or (timing is not None and timing.repeats):
+        return "other jobs"
+    return repeated_by(case, is_imported=_is_printed(item))
 
 
 def _unit(limit: Limit, column: CaseColumn) -> tuple[str, float]:

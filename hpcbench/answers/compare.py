@@ -33,6 +33,7 @@ from hpcbench.answers.compare_inputs import (
     differences,
     differs_from_nearest,
     do_the_same,
+    measured_id,
     own_key,
     paired_keys,
     phase_changes,
@@ -433,12 +434,16 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
         raise UsageError("compare needs two sides, such as A B; or --by KEY inside one")
     sides = [read_side(text) for text in texts]
     labels, (first, *others) = tuple(side.label for side in sides), [*map(cases_of, sides)]
-    results = tuple(compare(first, aligned(first, cases), (labels[0], label), smallest)
+    others = [aligned(first, cases) for cases in others]
+    results = tuple(compare(first, cases, (labels[0], label), smallest)
                     for label, cases in zip(labels[1:], others, strict=True))
     is_printed = any(one.run.imported for side in sides for one in side.results)
     results = _with_nearest(results, first, others, UNSTATED if is_printed else ())
     _refuse_nothing(results, texts)
-    return Compared(labels, results, tuple(differences(sides)),
+    keys = {case.key for result in results for case in result.cases}
+    compared = {measured_id(cases[key].case) for cases in (first, *others)
+                for key in keys & cases.keys()}
+    return Compared(labels, results, tuple(differences(sides, compared)),
                     doubts=tuple(doubt for side in sides for doubt in side_doubts(side)))
 
 

@@ -19,16 +19,15 @@ import numpy.typing as npt
 from hpcbench.answers.answer import ends_of
 from hpcbench.config.axes import CHECKED, unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.plan.case import DEFAULT_MODE, Case, case_id
+from hpcbench.plan.case import DEFAULT_MODE, PROGRAM_KIND, Case, case_id
 from hpcbench.records import dataclass
 from hpcbench.reduce.records import log_ratios, passes_by_launch
 from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results, RunInfo
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.run_checks import stable_facts
-from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import PassTimes
 from hpcbench.texts import valid
-from hpcbench.units import grouped, three_digits, vary
+from hpcbench.units import grouped, vary
 from hpcbench.views.columns import median_cell
 
 OPTION, ENV = "options.", "env."
@@ -136,22 +135,28 @@ def cases_of(side: Side) -> dict[str, CaseOfSide]:
 
 def items_of(several: Sequence[Results]) -> dict[str, list[tuple[int, CaseResult]]]:
     """Return the results of each case of several files (`keys_of`), each with its file's number, by
-    `id_in_any_version` of the first. Times that another program printed are a case of their own."""
-    keys = keys_of([[item.case for item in results.cases] for results in several])
-    of_key = grouped(((key, bool(results.run.imported)), (at, item))
-                     for at, results in enumerate(several)
+    `id_in_any_version` of the first."""
+    keys = keys_of_results(several)
+    of_key = grouped((key, (at, item)) for at, results in enumerate(several)
                      for item, key in zip(results.cases, keys[at], strict=True))
     return {id_in_any_version(items[0][1].case): items for items in of_key.values()}
 
 
-def keys_of(files: Sequence[Sequence[Case]]) -> list[list[str]]:
+def keys_of_results(several: Sequence[Results]) -> list[list[str]]:
+    return keys_of([[item.case for item in results.cases] for results in several],
+                   [bool(results.run.imported) for results in several])
+
+
+def keys_of(files: Sequence[Sequence[Case]], imported: Sequence[bool]) -> list[list[str]]:
     """Return a key of each case of each file; those with one key are one case: `measured_id`, or
-    where a file measures that more than once `id_in_any_version`, which also has how often."""
+    where a file measures that more than once `id_in_any_version`, which also has how often. Times
+    that another program printed (files that are ``imported``) are a case of their own."""
     measured = {case.case_id: measured_id(case) for cases in files for case in cases}
     twice = {key for cases in files for key, count in Counter(
         measured[case.case_id] for case in cases).items() if count > 1}
-    return [[id_in_any_version(case) if measured[case.case_id] in twice
-             else measured[case.case_id] for case in cases] for cases in files]
+    return [[IMPORTED * is_imported + (
+        id_in_any_version(case) if measured[case.case_id] in twice else measured[case.case_id])
+        for case in cases] for cases, is_imported in zip(files, imported, strict=True)]
 
 
 def aligned(
@@ -256,24 +261,6 @@ def _where_nearest(case: Case, others: Described, may_differ: Collection[str]) -
                              default=[])
     return f", where the nearest differs in {', '.join(names)}" if names else (
         "" if of_kind else ", which has no case of its kind")
-
-
-TIMES_FROM = 10
-"""A change of so many times is no longer given in %."""
-
-
-def change_text(change: Interval) -> str:
-    """Return a change of times with its interval, if it has one: ``+12.3 % (10.1..14.5)``; from ten
-    times on ``15x (5.28..43.8)``."""
-    is_times = change.value >= TIMES_FROM
-    text = f"{change.value:.0f}x" if is_times else f"{_percent(change.value):+.1f} %"
-    ends = () if change.low is None or change.high is None else (change.low, change.high)
-    shown = (three_digits(end) if is_times else f"{_percent(end):.1f}" for end in ends)
-    return f"{text} ({'..'.join(shown)})" if ends else text
-
-
-def _percent(ratio: float) -> float:
-    return round(100 * (ratio - 1), 1) + 0.0  # no -0.0
 
 
 def protocol_differences(
@@ -558,15 +545,18 @@ class SideDifference:
     values: tuple[str, ...]
 
 
-def differences(sides: Sequence[Side]) -> list[SideDifference]:
+def differences(
+    sides: Sequence[Side], compared: Collection[str] | None = None,
+) -> list[SideDifference]:
     """Return the differences between the sides, the most likely causes (FIRST) first.
 
-    A side of several files has the values of all of them, separated by commas. What an imported
-    table does not state is no difference."""
-    facts_of = [_facts(side) for side in sides]
-    keys = dict.fromkeys(key for facts in facts_of for key in facts)
-    differing = (SideDifference(key, tuple(facts.get(key, ABSENT) for facts in facts_of))
-                 for key in keys if len({facts.get(key) for facts in facts_of
+    ``compared``: the `measured_id` of the cases that they are causes of; None: of all. A side of
+    several files has the values of all of them, separated by commas. What an imported table does
+    not state is no difference."""
+    each = [_facts(side, compared) for side in sides]
+    keys = dict.fromkeys(key for facts in each for key in facts)
+    differing = (SideDifference(key, tuple(facts.get(key, ABSENT) for facts in each))
+                 for key in keys if len({facts.get(key) for facts in each
                                          if key in facts or IMPORTED not in facts})
                  > 1)
     return sorted(differing, key=lambda one: (
@@ -574,15 +564,19 @@ def differences(sides: Sequence[Side]) -> list[SideDifference]:
         one.key))
 
 
-def _facts(side: Side) -> Mapping[str, str]:
+def _facts(side: Side, compared: Collection[str] | None) -> Mapping[str, str]:
     values = grouped(fact for results in side.results for fact in facts_of(
-        results.run, (item.case for item in results.cases)))
+        results.run, [item.case for item in results.cases
+                      if compared is None or measured_id(item.case) in compared]))
     return {key: ", ".join(dict.fromkeys(seen)) for key, seen in values.items()}
 
 
-def facts_of(run: RunInfo, cases: Iterable[Case]) -> Iterator[tuple[str, str]]:
-    """Yield what is stated of the software, the hardware and the placement of a run, as texts."""
-    yield "ranks", str(run.world_size)
+def facts_of(run: RunInfo, cases: Sequence[Case]) -> Iterator[tuple[str, str]]:
+    """Yield what is stated of the software, the hardware and the placement of a run, as texts.
+
+    The ranks are those of the job, but of files that add up jobs those of ``cases``."""
+    adds_up = run.imported or any(case.kind == PROGRAM_KIND for case in cases)
+    yield "ranks", str(max((case.world_size for case in cases if adds_up), default=run.world_size))
     yield "nodes", " ".join(run.nodes)
     if run.imported:
         yield IMPORTED, " and ".join(run.imported)

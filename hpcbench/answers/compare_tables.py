@@ -21,12 +21,12 @@ from hpcbench.answers.compare import (
     nearest_text,
     scope_of,
 )
-from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference, change_text
+from hpcbench.answers.compare_inputs import SideDifference
 from hpcbench.answers.tasks import LAUNCHES, OVER_PAIRS, PASSES, counted_as
 from hpcbench.reduce.results_file import FILE_NAME
 from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
 from hpcbench.statistics.order import Interval
-from hpcbench.units import grouped, in_launches, plural, vary
+from hpcbench.units import grouped, in_launches, plural, three_digits, vary
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
@@ -175,6 +175,24 @@ def comparison_chart(result: SideComparison) -> DotChart | None:
         f"{result.second} against {result.first}", "time of the second side over that of the first",
         "comparison", (note,),
         (), Axis("ratio of times", Show.RATIO), (Column("verdict", "verdict"),), rows, 1.0)
+
+
+TIMES_FROM = 10
+"""A change of so many times is no longer given in %."""
+
+
+def change_text(change: Interval) -> str:
+    """Return a change of times with its interval, if it has one: ``+12.3 % (10.1..14.5)``; from ten
+    times on ``15x (5.28..43.8)``."""
+    is_times = change.value >= TIMES_FROM
+    text = f"{change.value:.0f}x" if is_times else f"{_percent(change.value):+.1f} %"
+    ends = () if change.low is None or change.high is None else (change.low, change.high)
+    shown = (three_digits(end) if is_times else f"{_percent(end):.1f}" for end in ends)
+    return f"{text} ({'..'.join(shown)})" if ends else text
+
+
+def _percent(ratio: float) -> float:
+    return round(100 * (ratio - 1), 1) + 0.0  # no -0.0
 
 
 def totals_line(result: SideComparison) -> str:

@@ -29,7 +29,15 @@ from hpcbench.plan.case import PROGRAM_KIND, Case, Plan, case_id
 from hpcbench.reduce.fold import RankClocks
 from hpcbench.reduce.outcome import Attempt, OutcomeContext, judge
 from hpcbench.reduce.records import with_records
-from hpcbench.reduce.results import PROCESSES, CaseResult, CaseSamples, Finding, Results, RunInfo
+from hpcbench.reduce.results import (
+    PROCESSES,
+    CaseResult,
+    CaseSamples,
+    Clocks,
+    Finding,
+    Results,
+    RunInfo,
+)
 from hpcbench.reduce.results_file import FILE_NAME, new_results, open_results
 from hpcbench.reduce.run_checks import environment_hash, noise_findings
 from hpcbench.trace import schema
@@ -37,6 +45,8 @@ from hpcbench.units import grouped
 
 _WRONG, _NOISE = "wrong_elements", "noise"
 _MOST_NOISE_S = 0.5
+_ONE_CLOCK = Clocks(n_clocks=1, n_syncs=0, bound_s=0.0, check_error_s=None, drift_ppm=None)
+"""That of the ranks of a file, which are of one node."""
 Stored = Mapping[str, Any]
 Records = Mapping[int, Sequence[schema.Record]]
 """All launches of a case, by rank."""
@@ -244,7 +254,7 @@ def _append(
                     ranks_present=tuple(range(plan.world_size))), plan,
             tuple(outcome.result for outcome in outcomes),
             (*(finding for outcome in outcomes for finding in outcome.findings),
-             *_worst(noises)))))
+             *_worst(noises)), clocks=_ONE_CLOCK)))
 
 
 def _worst(noises: Mapping[str, Sequence[Sequence[Stored] | None]]) -> Iterator[Finding]:

@@ -149,6 +149,15 @@ SCALES: Mapping[str, tuple[str, float]] = {
     "bytes": ("bytes", 1.0), "GB": ("bytes", 1e9), "GiB": ("bytes", 2.0**30),
     "1/s": ("1/s", 1.0), "1": ("1", 1.0)}
 """Unit of a limit -> the unit of the column, and how many of that it is."""
+
+
+def units_of(column_units: str) -> tuple[str, ...]:
+    """Return the units that a limit of a column in ``column_units`` may have."""
+    return tuple(unit for unit, (of, _) in SCALES.items() if of == column_units)
+
+
+_OF_RATES = (("_bytes_per_s", "bytes/s"), ("_flops_per_s", "FLOP/s"))
+"""End of a rate's column -> its unit, where people use several; other rates are in 1/s."""
 LAUNCHES_HAVE = "median_s"
 """The only column of which each launch has a value."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -220,7 +229,10 @@ def limit_below(text: str) -> Limit:
 
 def _checked_limit(text: str) -> str:
     try:
-        limit_below(text)
+        limit = limit_below(text)
+        units = next((units_of(of) for end, of in _OF_RATES if limit.metric.endswith(end)), ())
+        if units and not limit.unit:
+            raise ValueError(f"{limit.min:g} of what? give its unit: {', '.join(units)}")
     except ValueError as error:
         raise PydanticCustomError("fail_below", '"{text}": {problem}', {
             "text": text, "problem": str(error)}) from None

@@ -251,13 +251,19 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
         yield from (Text(f"{f'{name}:':<9}{text}") for name, text in parts.items())
 
 
+_LIMITS_SHOWN = 3
+
+
 def limit_lines(results: Results, prefix: str = "") -> Iterator[Line]:
     """Yield each limit of the sweep that does not hold, or after ``prefix`` that they all do."""
     checked = check_own_limits(results)
     if checked is not None:
         yield from (Line(line, "warning") for line in reason_lines(checked))
         if not checked.reasons:
-            yield Line(f"{prefix}{plural(checked.n_limits, 'limit')} of the sweep met")
+            more = checked.n_limits - _LIMITS_SHOWN
+            yield Line(f"{prefix}{plural(checked.n_limits, 'limit')} of the sweep met: "
+                       + "; ".join(checked.limits[:_LIMITS_SHOWN])
+                       + f"; and {more} more" * (more > 0))
 
 
 def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:

@@ -158,6 +158,36 @@ def test_the_remedy_for_one_launch_is_one_that_helps() -> None:
         assert ("--launches" in reason.sentence) is helps, backend
 
 
+def test_what_cannot_be_told_has_a_remedy() -> None:
+    case = make_case()
+    single = replace(ok(case), statistics=make_statistics(1.0, n=1, spread=0.0))
+    for item, limit in (
+            (in_launches(case, *[[1.0] * 9] * 4, [3.0] * 9), {"of": "launches", "max": 2.0}),
+            (ok(case, 1.0), {"max": 1.0}), (single, {"max": 2.0}),
+            (replace(ok(case, 1.0), n_wrong=None), {"max": 9.0})):
+        found = check_limits(make_results((item,)), [Limit(metric="median_s", **limit)])
+        assert [one.outcome for one in found.reasons] == ["cannot_tell"]
+        assert found.reasons[0].remedy, found
+
+
+def test_printed_times_are_no_launches_of_a_case_of_ours() -> None:
+    """Those of an imported table, of a case that measures the same, were pooled with them."""
+    run = make_results((in_launches(make_case(), [3.0] * 9),))
+    printed = replace(run, run=replace(run.run, imported=("nccl-tests",)))
+    found = check_together([run, printed], ["a", "b"], [
+        Limit(metric="median_s", of="launches", max=2.0)])
+    assert [(one.outcome, one.file) for one in found.reasons] == [
+        ("cannot_tell", "a"), ("cannot_tell", "b")]
+    assert found.n_cases == 2
+
+
+@pytest.mark.parametrize(("size", "word"), [("1KiB", "slow"), ("1024", "slow"), (1024, "slow"),
+                                            ("2KiB", "missing"), (2048, "missing")])
+def test_select_takes_sizes_as_sweep_files_do(size: str | int, word: str) -> None:
+    run = make_results((ok(make_case(), 1.0),))
+    assert outcome(run, metric="median_s", select={"size_bytes": size}, max=0.1) == word
+
+
 def test_a_limit_that_selects_nothing_says_of_what_it_was() -> None:
     limit = Limit(metric="median_s", select={"case_id": "f" * 12}, max=2.0, why="all_reduce 8B")
     (reason,) = check_limits(make_results((ok(make_case()),)), [limit]).reasons
@@ -344,6 +374,8 @@ def test_a_bad_limit_is_reported(raw: Any, said: str) -> None:
     ({"metric": "xyzzy", "max": 1}, '"xyzzy" is not known; all: docs/results-file.md#columns'),
     ({"metric": "median_s", "max": 1, "unit": "GB/s"}, "is in s, not in GB/s"),
     ({"metric": "label", "max": 1}, "is text"),
+    ({"metric": "median_s", "max": 1, "select": {"world_size": "two"}}, "needs a number"),
+    ({"metric": "median_s", "max": 1, "select": {"size_bytes": "64XB"}}, "is not a size"),
 ])
 def test_an_unknown_column_is_reported(results: Results, limit: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

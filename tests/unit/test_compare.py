@@ -40,7 +40,6 @@ from hpcbench.answers.compare_inputs import (
     _fastest_first,
     aligned,
     cases_of,
-    change_text,
     differences,
     differs_from_nearest,
     own_key,
@@ -50,6 +49,7 @@ from hpcbench.answers.compare_inputs import (
 )
 from hpcbench.answers.compare_tables import (
     DISAGREE,
+    change_text,
     comparison_table,
     needed_line,
     totals_line,

@@ -21,6 +21,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Noise
+from hpcbench.views.columns import clock_text
 from hpcbench.views.metric_tables import any_results
 from hpcbench.views.table import WithInterval
 from launcher import ROOT
@@ -238,6 +239,25 @@ def test_launches_with_one_wrong_rank_of_two_are_read_as_written(tmp_path: Path)
         assert (item.n_wrong, item.blamed_rank, set(item.detail)) == (6, 1, {"1"})
         assert item.reason.startswith("rank 1: ")
         assert [one.code for one in results.findings if case.case_id in one.message] == ["HB126"]
+
+
+def test_only_the_compared_cases_are_causes_of_a_change(tmp_path: Path) -> None:
+    """A case on three ranks beside it made a file one of three ranks."""
+    rows = np.array([[at, at + 10, *[0] * (len(SAMPLE_COLUMNS) - 2)] for at in (10, 50, 90)])
+    sides = {"sa": (2,), "sb": (2, 3)}
+    for name, sizes in sides.items():
+        for size in sizes:
+            case = saved.identified(replace(
+                saved_case(tmp_path), case_id="", world_size=size, iterations=3, min_iterations=3,
+                warmup=0))
+            record = saved.program_record(case, rows, "fixed")
+            saved.append(tmp_path / f"{name}.h5", case, dict.fromkeys(
+                range(size), replace(record, n_wrong=0)), [])
+    found = compare_sides([str(tmp_path / f"{name}.h5") for name in sides], 0.03)
+    assert len(found.comparisons[0].cases) == 1
+    assert "ranks" not in [one.key for one in found.differences]
+    results = read(tmp_path / "sb.h5")
+    assert clock_text(results, results.cases) == "clock: one for all ranks"
 
 
 def saved_case(folder: Path) -> Case:

@@ -16,6 +16,7 @@ from hpcbench.errors import ConfigError, ExitCode
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
+from hpcbench.report.results_lines import limit_lines
 from hpcbench.report.summary import case_rows, summary_document
 
 
@@ -44,6 +45,8 @@ def test_the_short_form_is_a_limit() -> None:
     ("all_reduce:4MiB:busbw=1.2Gb/s", 'unit "Gb/s" is not known'),
     ("all_reduce:4XB:busbw=1.2GB/s", "is not a size"),
     ("all_reduce:median_s=3us", "is no rate"),
+    ("all_reduce:64KiB:busbw=20", "give its unit: bytes/s, GB/s, MB/s"),
+    ("*fsdp*:rank_flops_per_s=20", "give its unit: FLOP/s, TFLOP/s, GFLOP/s"),
 ])
 def test_bad_syntax_is_one_line_before_anything_runs(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -77,6 +80,10 @@ def test_limits_of_the_file_hold_or_select_nothing(results: Results) -> None:
     holding = limited(results, limits=[
         {"metric": "median_s", "select": {"label": "all_gather *"}, "max": 100}])
     assert final_code(holding) == ExitCode.OK
+    (line,) = limit_lines(holding)
+    assert "1 limit" in line.text and "at most 100 s" in line.text
+    of_earlier = check_own_limits(limited(results, fail_below=["all_reduce:busbw=20"]))
+    assert of_earlier is not None and "at least 20 bytes/s" in of_earlier.limits[0]
     assert summary_document(holding, case_rows(holding))["check"]["code"] == 0
     nothing = limited(results, fail_below=["all_reduce:3MiB:busbw=1GB/s"])
     checked = check_own_limits(nothing)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from hpcbench.answers.compare_inputs import SideDifference, change_text
+from hpcbench.answers.compare_inputs import SideDifference
+from hpcbench.answers.compare_tables import change_text
 from hpcbench.fleet.history.change_points import FEWEST
 from hpcbench.fleet.history.series import (
     DRIFT,
