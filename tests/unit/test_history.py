@@ -202,6 +202,24 @@ def test_outliers_beside_a_step_are_no_states() -> None:
     assert (change.sort, change.at) == ("step", 20)
 
 
+@pytest.mark.parametrize(("n", "at", "others"), [
+    (60, 30, (6, 14, 22)),
+    (60, 30, (6, 14, 22, 50)),
+    (32, 22, (5, 12)),
+    (60, 20, (10,)),
+    (60, 42, (50,)),
+    (100, 20, (10, 11)),
+    (50, 8, (3,)),
+])
+def test_a_lasting_step_is_none_of_two_states(n: int, at: int, others: tuple[int, ...]) -> None:
+    """Runs of its level before it, or of the former level after it, do not hide a step."""
+    is_upper = np.arange(n) >= at
+    is_upper[[*others]] ^= True
+    values = np.exp(0.005 * noise(n, 1)) * np.where(is_upper, 1.1, 1.0)
+    change, = history_of(in_memory([*values], ["cpu"] * n), 0.01).changes
+    assert (change.sort, change.at, change.is_worse) == ("step", at, True)
+
+
 def test_few_runs_tell_nothing() -> None:
     found = history_of(in_memory([1.0, 1.0, 2.0], ["one"] * 3), 0.01)
     assert (found.changes, found.too_short) == ((), 1)

@@ -33,6 +33,8 @@ _BATCH = 8_000
 """Values that are permuted at a time, so that their counts stay in a cache."""
 _ERRORS = 0.75
 """Standard errors by which the correlation of residuals may be larger than it looks."""
+_LASTING = 0.05 / 2
+"""Largest p-value of a stay in a state, at each end of a series, that is none of two in turn."""
 _LONGEST = 150
 """Inflations of longer segments are those of this length."""
 
@@ -203,7 +205,8 @@ def unexplained(values: Values, ends: Sequence[int], at: Values | None = None) -
 
 def two_states(values: Values, ends: Sequence[int]) -> npt.NDArray[np.bool_] | None:
     """Return which positive values are of the upper of two levels, if their going back and forth
-    between these explains them better than steps at ``ends`` do; else None.
+    between these explains them better than steps at ``ends`` do, and how long the first and the
+    last stay is, too; else None.
 
     By Schwarz's criterion of deviations with an exponential tail, in which a level counts once and
     a place where it changes twice. No deviation counts more than the levels are apart: else an
@@ -221,7 +224,22 @@ def two_states(values: Values, ends: Sequence[int]) -> npt.NDArray[np.bool_] | N
     without, within = (float(np.minimum(abs(rest), gap).mean()) for rest in (of_steps, of_states))
     more = 1 - len(ends) + 2 * (switches - len(ends))
     is_better = 2 * logs.size * math.log(without / max(within, 1e-10)) > more * math.log(logs.size)
-    return is_upper if is_better else None
+    if not is_better or _hardly_left(is_upper, ends[-1]) or _hardly_left(
+            is_upper[::-1], logs.size - ends[0]):
+        return None
+    return is_upper
+
+
+def _hardly_left(is_upper: npt.NDArray[np.bool_], start: int) -> bool:
+    """Return whether the state that prevails from ``start`` on is left more rarely than before, by
+    Fisher's exact test: switching in turn then does not explain how long it stays."""
+    now = 2 * int(is_upper[start:].sum()) >= is_upper.size - start
+    was_left = [(is_upper[begin + 1:end + 1] != now)[is_upper[begin:end] == now]
+                for begin, end in ((0, start), (start, is_upper.size - 1))]
+    (before, left), (since, left_since) = ((part.size, int(part.sum())) for part in was_left)
+    left += left_since
+    as_rare = sum(math.comb(since, n) * math.comb(before, left - n) for n in range(left_since + 1))
+    return as_rare <= _LASTING * math.comb(before + since, left)
 
 
 def level_change(before: Values, after: Values) -> tuple[Interval, float]:
