@@ -25,7 +25,7 @@ from hpcbench.answers.compare_inputs import (
     aligned,
     cases_of,
     id_in_any_version,
-    keys_of_results,
+    keys_of,
     launch_times,
     measured_id,
     side_of,
@@ -129,7 +129,7 @@ def check_together(
     reasons: list[Reason] = []
     looked_at: set[tuple[str, str]] = set()
     tables = []
-    for one, file, of_file in zip(results, files, keys_of_results(results), strict=True):
+    for one, file, of_file in zip(results, files, keys_of(results), strict=True):
         own = one.kind_columns
         columns = {column.name: column for column in (*CASE_COLUMNS, *own.columns)}
         refuse_unknown(limits, columns)

@@ -136,27 +136,23 @@ def cases_of(side: Side) -> dict[str, CaseOfSide]:
 def items_of(several: Sequence[Results]) -> dict[str, list[tuple[int, CaseResult]]]:
     """Return the results of each case of several files (`keys_of`), each with its file's number, by
     `id_in_any_version` of the first."""
-    keys = keys_of_results(several)
+    keys = keys_of(several)
     of_key = grouped((key, (at, item)) for at, results in enumerate(several)
                      for item, key in zip(results.cases, keys[at], strict=True))
     return {id_in_any_version(items[0][1].case): items for items in of_key.values()}
 
 
-def keys_of_results(several: Sequence[Results]) -> list[list[str]]:
-    return keys_of([[item.case for item in results.cases] for results in several],
-                   [bool(results.run.imported) for results in several])
-
-
-def keys_of(files: Sequence[Sequence[Case]], imported: Sequence[bool]) -> list[list[str]]:
+def keys_of(several: Sequence[Results]) -> list[list[str]]:
     """Return a key of each case of each file; those with one key are one case: `measured_id`, or
     where a file measures that more than once `id_in_any_version`, which also has how often. Times
-    that another program printed (files that are ``imported``) are a case of their own."""
+    that another program printed are a case of their own."""
+    files = [[item.case for item in results.cases] for results in several]
     measured = {case.case_id: measured_id(case) for cases in files for case in cases}
     twice = {key for cases in files for key, count in Counter(
         measured[case.case_id] for case in cases).items() if count > 1}
-    return [[IMPORTED * is_imported + (
+    return [[IMPORTED * bool(results.run.imported) + (
         id_in_any_version(case) if measured[case.case_id] in twice else measured[case.case_id])
-        for case in cases] for cases, is_imported in zip(files, imported, strict=True)]
+        for case in cases] for cases, results in zip(files, several, strict=True)]
 
 
 def aligned(
