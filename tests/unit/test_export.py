@@ -194,7 +194,7 @@ def test_wrong_and_failed_cases_can_appear_right_to_no_reader_of_a_table() -> No
         with pytest.raises(ValueError, match="failed"):
             cloudai(table)
     counted = [line for line in lines if line.startswith("left out: ")]
-    assert sum(int(line.split()[2]) for line in counted) == 8
+    assert sum(int(line.split()[2]) for line in counted) == 7, "a wrong case with a row is there"
     assert any("faults were injected" in line for line in lines)
 
 

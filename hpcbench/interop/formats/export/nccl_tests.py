@@ -241,7 +241,9 @@ def _tables(run: exported.ExportedRun, least_ranks: int = 2) -> tuple[list[PerfT
             rows, again = _rows(again)
             tables.append(PerfTable(tuple(rows), bad, gaps=gaps, against=tuple(run.against)))
             bad = ()
-    return tables, tuple(left_out)
+    shown = {half.name for table in tables for row in table.rows for half in row.planned
+             if _has_result(half)}
+    return tables, tuple(one for one in left_out if one.name not in shown)
 
 
 def _unfit(case: exported.ExportedCase, least_ranks: int) -> str | None:
