@@ -196,6 +196,10 @@ def new_container(
         write_all(raw.fileno(), _seal(raw.fileno(), offset, file_format, schema_version))
 
 
+_OPEN_IN_ANOTHER_WAY = re.compile("(flag values don't|file close degree doesn't) match")
+"""What HDF5 says of a file that this process has open already, in another way."""
+
+
 @contextlib.contextmanager
 def open_container(path: Path) -> Iterator[h5py.File]:
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
@@ -204,7 +208,7 @@ def open_container(path: Path) -> Iterator[h5py.File]:
     try:
         opened = h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, access)
     except OSError as error:
-        is_open = "match" in str(error)  # HDF5 opens a file in one way for all of a process
+        is_open = _OPEN_IN_ANOTHER_WAY.search(str(error))
         raise UnreadableTrace("HB103", f"{path}: HDF5 cannot open it: " + (
             "this program has it open: close it there first" if is_open else str(error)),
         ) from error
