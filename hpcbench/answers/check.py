@@ -46,10 +46,10 @@ from hpcbench.reduce.kind_facts import (
 )
 from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.reduce import exit_code
-from hpcbench.reduce.results import CUT, CaseResult, Results
+from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import each_once
 from hpcbench.texts import valid
-from hpcbench.units import digits, parse_bytes, plural, rank_list
+from hpcbench.units import digits, parse_bytes, rank_list
 
 GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
     "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
@@ -103,12 +103,14 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A case of the results in ``file`` with its values by column; ``key`` is that of `keys_of`."""
+    """A case of the results in ``file`` with its values by column; ``key`` is that of `keys_of`,
+    ``ids`` are its `id_in_any_version` and its `measured_id`, by the names of select."""
 
     file: str
     item: CaseResult
     values: Mapping[str, Any]
     key: str
+    ids: Mapping[str, str]
 
     def reason(self, outcome: str, text: str, remedy: str = "") -> Reason:
         return Reason(outcome, self.item.case.label, text, self.item.case.case_id, file=self.file,
@@ -128,6 +130,7 @@ def check_together(
     held by the launches of all. Raises ConfigError for an unknown column or unit."""
     reasons: list[Reason] = []
     looked_at: set[tuple[str, str]] = set()
+    asks = any(MEASURES in limit.select for limit in limits)
     tables = []
     for one, file, of_file in zip(results, files, keys_of(results), strict=True):
         own = one.kind_columns
@@ -136,13 +139,17 @@ def check_together(
         reasons += (replace(reason, file=file) for reason in (
             *missing_ranks(one), *not_sound(one), *not_ok(one)))
         tables.append((columns, file, [
-            _Row(file, item, {**row_of(item), **own.values.get(item.case.case_id, {})}, key)
+            _Row(file, item, {**row_of(item), **own.values.get(item.case.case_id, {})}, key, {
+                "case_id": id_in_any_version(item.case),
+                **({MEASURES: measured_id(item.case)} if asks else {})})
             for item, key in zip(one.cases, of_file, strict=True)]))
     for limit in limits:
         pools: dict[str, list[_Row]] = {}
         for columns, file, rows in tables:
             column = columns[limit.metric]
-            chosen = [row for row in rows if _selected(limit, row, columns)]
+            select = {name: _in_bytes(value, columns.get(name))
+                      for name, value in limit.select.items()}
+            chosen = [row for row in rows if _selected(select, row)]
             if not chosen:
                 reasons.append(_selects_nothing(limit, file))
             for row in chosen:
@@ -213,9 +220,8 @@ def not_sound(results: Results) -> Iterator[Reason]:
     faults, and for a log that is cut."""
     if results.run.injected:
         yield Reason(CANNOT_TELL, "run", results.run.injected, remedy="run it without them")
-    if n_cut := sum(item.timing is not None and CUT in item.timing.quality
-                    for item in results.cases):
-        yield Reason(MISSING, "run", f"{plural(n_cut, 'case')} of a log that is cut or torn")
+    if cut := results.cut:
+        yield Reason(MISSING, "run", cut)
     yield from (Reason(_OF_FINDING.get(one.code, CANNOT_TELL), "run", f"{one.code}: {one.message}")
                 for one in results.findings if one.scope == "run")
 
@@ -242,13 +248,12 @@ def unchecked(item: CaseResult) -> Iterator[Reason]:
                      "measure with validate: true")
 
 
-def _selected(limit: Limit, row: _Row, columns: Mapping[str, CaseColumn]) -> bool:
+def _selected(select: Mapping[str, Any], row: _Row) -> bool:
     return all(
         fnmatchcase(str(row.values.get(name)), str(value)) if name == "label"
-        else _same(row.values.get(name), _in_bytes(value, columns.get(name)))
-        or (name == "case_id" and _same(id_in_any_version(row.item.case), value))
-        or (name == MEASURES and _same(measured_id(row.item.case), value))
-        for name, value in limit.select.items())
+        else _same(row.values.get(name), value) or (
+            name in row.ids and _same(row.ids[name], value))
+        for name, value in select.items())
 
 
 def _same(value: Any, wanted: Any) -> bool:

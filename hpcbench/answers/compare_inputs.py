@@ -147,7 +147,8 @@ def keys_of(several: Sequence[Results]) -> list[list[str]]:
     where a file measures that more than once `id_in_any_version`, which also has how often. Times
     that another program printed are a case of their own."""
     files = [[item.case for item in results.cases] for results in several]
-    measured = {case.case_id: measured_id(case) for cases in files for case in cases}
+    each = {case.case_id: case for cases in files for case in cases}  # many files have the same
+    measured = {one: measured_id(case) for one, case in each.items()}
     twice = {key for cases in files for key, count in Counter(
         measured[case.case_id] for case in cases).items() if count > 1}
     return [[IMPORTED * bool(results.run.imported) + (

@@ -70,12 +70,14 @@ def _told_apart(cases: Sequence[Case]) -> list[Case]:
     """Return the cases; of several with one label each with the marks that tell it apart."""
     marks: dict[str, str] = {}
     for alike in grouped((case.label, case) for case in cases).values():
-        _, own = vary(case.unlabelled for case in alike)
-        texts = [" ".join(words) for words in own]
-        times = Counter(texts)
-        marks |= {case.case_id: f"id={case.case_id}" if times[text] > 1 else text
-                  for case, text in zip(alike, texts, strict=True) if len(alike) > 1}
-    return [replace(case, marks=marks.get(case.case_id, "")) for case in cases]
+        if len(alike) > 1:
+            _, own = vary(case.unlabelled for case in alike)
+            texts = [" ".join(words) for words in own]
+            times = Counter(texts)
+            marks |= {case.case_id: f"id={case.case_id}" if times[text] > 1 else text
+                      for case, text in zip(alike, texts, strict=True)}
+    return [replace(case, marks=marks[case.case_id]) if case.case_id in marks else case
+            for case in cases]
 
 
 def joined_origins(origins: Iterable[str]) -> str:

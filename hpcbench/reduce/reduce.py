@@ -19,7 +19,7 @@ from hpcbench.reduce.fold import clock_findings
 from hpcbench.reduce.history import Attempts, majority
 from hpcbench.reduce.outcome import Outcome, OutcomeContext, judge
 from hpcbench.reduce.records import Observations, with_joint_findings, with_records
-from hpcbench.reduce.results import CUT, CaseResult, Finding, Results, RunInfo
+from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, TelemetryWriter, new_results
 from hpcbench.reduce.topology import Topology, topology_of
 from hpcbench.reduce.usage import UsageCollector, with_usage
@@ -178,9 +178,8 @@ def gaps(results: Results) -> Iterator[str]:
     if not_run := sum(item.status == "not_run" and not item.trace_missing
                       for item in results.cases):
         yield f"{plural(not_run, 'case')} not run"
-    if n_cut := sum(item.timing is not None and CUT in item.timing.quality
-                    for item in results.cases):
-        yield f"{plural(n_cut, 'case')} of a log that is cut or torn"
+    if results.cut:
+        yield results.cut
     for of_code in grouped((item.code, item.message) for item in results.findings
                            if item.code in _INCOMPLETE_CODES).values():
         more = f", and {len(of_code) - 1} more" if len(of_code) > 1 else ""

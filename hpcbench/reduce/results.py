@@ -18,6 +18,7 @@ from hpcbench.reduce.metric import KindColumns
 from hpcbench.reduce.topology import Topology
 from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
 from hpcbench.trace.columns import Rows
+from hpcbench.units import plural
 
 QUALITIES = {
     "clock_unreliable": "the clock error exceeds 5 % of the time, which is the longest of the "
@@ -572,6 +573,12 @@ class Results:
         """Return how many jobs the launches of a case are of: one, or of a program as many as there
         are processes of its first rank that saved it (`PROCESSES`)."""
         return len({*self.plan.config.get(PROCESSES, {}).get(item.case.case_id, ())}) or 1
+
+    @property
+    def cut(self) -> str:
+        """Return how many cases are of a log that ends early, as text; "" of another."""
+        n_cut = sum(item.timing is not None and CUT in item.timing.quality for item in self.cases)
+        return f"{plural(n_cut, 'case')} of a log that is cut or torn" if n_cut else ""
 
     def record_of(self, item: CaseResult) -> Any | None:
         return self.derived.get(item.case.kind, {}).get(item.case.case_id)

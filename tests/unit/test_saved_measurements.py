@@ -51,7 +51,7 @@ def read(path: Path) -> Results:
 
 
 def step() -> None:
-    pass
+    sum(range(300))  # longer than two ticks of any clock, below which a median is a finding
 
 
 FAST = "{'iterations': 20, 'warmup': 1}"

@@ -401,18 +401,13 @@ def brief_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     named: dict[str, Callable[[CaseResult], Cell]] = {
         **({"backend": lambda item: item.case.backend} if alone and len(backends) > 1 else {}),
         **varied}
-
-    def in_rows() -> dict[tuple[Cell, ...], list[CaseResult]]:
-        return grouped(((collective_of(item.case).collective, *(of(item) for of in named.values()),
-                         _size(item)), item) for item in items)
-
-    rows = in_rows()
+    rows = _in_rows(items, named.values())
     if any(len({item.case.backend for item in row}) < len(row) for row in rows.values()):
         own = vary(item.case.unlabelled for item in items)[1]
-        texts_with = {item.case.case_id: " ".join(words)
-                      for item, words in zip(items, own, strict=True)}
-        named["with"] = lambda item: texts_with[item.case.case_id]
-        rows = in_rows()
+        settings = {item.case.case_id: " ".join(words)
+                    for item, words in zip(items, own, strict=True)}
+        named["with"] = lambda item: settings[item.case.case_id]
+        rows = _in_rows(items, named.values())
     spans = [""] if alone else backends
     yield Table(
         ", ".join((title, *backends[:alone and len(backends) == 1], *words)),
@@ -420,6 +415,14 @@ def brief_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
          *(one.column for span in spans for one in _measured(span, spans)),
          Column("flags", "flags", optional=True)),
         (Group("", tuple(_brief_rows(rows, spans, derived))),), is_brief=True)
+
+
+def _in_rows(
+    items: Items, named: Iterable[Callable[[CaseResult], Cell]],
+) -> dict[tuple[Cell, ...], list[CaseResult]]:
+    """Return the cases of each row by its labels: collective, what is named, size."""
+    axes = (lambda item: collective_of(item.case).collective, *named, _size)
+    return grouped((tuple(of(item) for of in axes), item) for item in items)
 
 
 def _measured(

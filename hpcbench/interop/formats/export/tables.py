@@ -70,25 +70,27 @@ def _table(runs: Sequence[cases.ExportedRun]) -> tuple[dict[str, type], list[dic
     columns = {**OF_RUN, **{column.name: column.type for column in CASE_COLUMNS},
                **{name: column.type for name, column in of_kinds.items()}, "reason": str}
     every = (*CASE_COLUMNS, *of_kinds.values())
-    return columns, [_row(run, case, every) for run in runs for case in run.cases]
+    return columns, [{**of_run, **_of_case(case, every)} for run in runs
+                     for of_run in [_of_run(run)] for case in run.cases]
 
 
-def _row(
-    run: cases.ExportedRun, case: cases.ExportedCase, columns: Sequence[CaseColumn],
-) -> dict[str, Any]:
-    info = run.results.run
+def _of_case(case: cases.ExportedCase, columns: Sequence[CaseColumn]) -> dict[str, Any]:
     values = row_of(case.item) | dict(case.columns)
     if not values["ci_reliable"]:
         values |= dict.fromkeys(_ENDS)
     row = {column.name: column.read(column.plain(values.get(column.name))) for column in columns}
+    return {**row, "reason": case.item.reason or None}
+
+
+def _of_run(run: cases.ExportedRun) -> dict[str, Any]:
+    info = run.results.run
     return {"run_id": info.run_id, "run": info.name, "started_at": info.started_at,
             "job_ranks": info.world_size, "nodes": len(info.nodes),
             "first_node": info.nodes[0] if info.nodes else None,
             "hosts": " ".join(info.nodes) or None, "hpcbench": info.hpcbench_version,
             **{name: info.versions.get(name) for name in _LIBRARIES},
             "imported": " and ".join(info.imported) or None, "exit_code": run.code,
-            "faults": "; ".join(info.faults) or None, **row,
-            "reason": case.item.reason or None}
+            "faults": "; ".join(info.faults) or None}
 
 
 BENCHMARK = "hpcbench"
