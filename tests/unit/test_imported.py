@@ -125,6 +125,30 @@ def test_what_is_cut_off_is_counted_and_named(tmp_path: Path) -> None:
     assert lines[0].startswith("left out: 1 row: ") and lines[1].startswith(str(path))
 
 
+@pytest.mark.parametrize("text", ["inf", "-nan"])
+def test_what_c_prints_for_no_number_is_read_in_json_too(tmp_path: Path, text: str) -> None:
+    sweep = written.Sweep("all_reduce", 4, "float", (2**20, 2**21), ((900.0, 901.0),) * 2)
+    path = tmp_path / "a.json"
+    path.write_text(re.sub(r'(?<="alg_bw":)[^,]+', text, written.nccl_json(sweep), count=1))
+    lines, code = import_files([path], tmp_path / "a.h5", UserFacts())
+    assert code == ExitCode.FINDINGS and " 1 row " in lines[0]
+    with open_results(tmp_path / "a.h5") as file:
+        assert len(file.results.cases) == 2
+
+
+def test_the_row_in_which_json_is_cut_is_counted(tmp_path: Path) -> None:
+    sweep = written.Sweep("all_reduce", 4, "float", (2**20, 2**21), ((900.0, 901.0),) * 2)
+    text, path = written.nccl_json(sweep), tmp_path / "a.json"
+    last = text.rindex('{"size":')
+    for end, left_out in ((last, 0), (last + 1, 1), (last + 90, 1)):
+        path.write_text(text[:end])
+        (tmp_path / "imported.h5").unlink(missing_ok=True)
+        lines, code = import_files([path], tmp_path / "imported.h5", UserFacts())
+        assert [line for line in lines if " 1 row" in line and "left out" in line][:1] == (
+            lines[:1] if left_out else []), lines
+        assert code == ExitCode.INCOMPLETE
+
+
 def test_a_second_row_of_a_case_is_left_out_and_named(tmp_path: Path) -> None:
     lines = import_files([NCCL, NCCL], tmp_path / "a.h5", UserFacts()).lines
     assert lines[0].startswith("left out: 8 rows") and lines[1].startswith("8 rows")

@@ -184,8 +184,9 @@ class ForeignFile:
         return len(data) == MOST_LINE_BYTES and b"\n" not in data
 
     def json(self, parse_float: Callable[[str], Any] = printed, cut_in: str = "") -> Any:
-        """Return the whole file as JSON, numbers as `Printed` or int; of a document that is cut off
-        within or behind its list ``cut_in`` what is whole. Raises FileError."""
+        """Return the whole file as JSON, numbers as `Printed` or int, C's ``inf`` and ``nan`` as
+        texts; of a document that is cut off within or behind its list ``cut_in`` what is whole.
+        Raises FileError."""
         most = limits.raised(MOST_JSON_BYTES)
         with self._guarded() as stream:
             data = stream.read(most + 1)
@@ -195,10 +196,17 @@ class ForeignFile:
         text = data.decode("utf-8", "replace")
         try:
             return self.parsed(text, parse_float=parse_float)
+        except FileError:
+            text = _NO_NUMBER.sub(r'\1"\2"', text)
+        try:
+            return self.parsed(text, parse_float=parse_float)
         except FileError as error:
             cause = error.__cause__
             if cut_in and isinstance(cause, JSONDecodeError) and _is_cut(text, cause) and (
-                    whole := _before_cut(text, cut_in, parse_float)):
+                    found := _before_cut(text, cut_in, parse_float)):
+                whole, rest = found
+                if rest.lstrip("\n ,").startswith("{"):
+                    self.left_out.add("rows that are cut off")
                 return whole
             raise
 
@@ -237,8 +245,9 @@ def _is_cut(text: str, error: JSONDecodeError) -> bool:
 
 def _before_cut(
     text: str, key: str, parse_float: Callable[[str], Any],
-) -> dict[str, Any] | None:
-    """Return the keys before a list that is cut, and its whole items; None without an item."""
+) -> tuple[dict[str, Any], str] | None:
+    """Return the keys before a list that is cut with its whole items, and the text behind these;
+    None without an item."""
     opening = re.search(rf'"{key}"\s*:\s*\[', text)
     if opening is None:
         return None
@@ -252,7 +261,7 @@ def _before_cut(
             items.append(item)
     except (ValueError, RecursionError):  # the cut, or the end of the list
         pass
-    return {**head, key: items} if items else None
+    return ({**head, key: items}, text[at:]) if items else None
 
 
 def _decoded(line: bytes) -> str:
@@ -339,6 +348,7 @@ def nearest(source: str, sources: Iterable[str]) -> str | None:
 
 
 _BETWEEN = re.compile(r"[\s,]*")
+_NO_NUMBER = re.compile(r"(:\s*)(-?(?:inf|nan))(?=\s*[,}])")
 
 
 class StreamedList:
