@@ -56,7 +56,7 @@ def test_parameters_are_as_published(name: str, count: int) -> None:
 def test_every_model_is_sound() -> None:
     for name, shape in MODELS.items():
         assert shape.family in {"gpt", "llama", "bert"}
-        assert shape.heads * shape.head_dim == shape.hidden
+        assert shape.head_extent or shape.heads * shape.head_dim == shape.hidden
         assert shape.heads % shape.kv_heads == 0
         assert with_extents(name) == shape
 
@@ -86,10 +86,12 @@ def test_what_has_another_width_is_a_model_or_states_why_not(
     whole = MODELS[name]
     found = with_extents(name, layers=layers, hidden=hidden)
     if isinstance(found, str):
-        assert hidden % whole.heads or hidden // whole.heads % 2
+        assert hidden % whole.heads or hidden // whole.heads % 2 or (
+            whole.inner * hidden % whole.hidden)
         return
     assert (found.heads, found.kv_heads, found.vocab) == (whole.heads, whole.kv_heads, whole.vocab)
-    assert found.head_dim * found.heads == found.hidden == hidden
+    assert found.head_dim == (whole.head_extent or hidden / whole.heads)
+    assert found.hidden == hidden
     assert found.inner * whole.hidden == whole.inner * hidden
     as_deep = with_extents(name, hidden=hidden)
     assert isinstance(as_deep, ModelShape)

@@ -27,6 +27,8 @@ from workloads.training_cases import alone, stepped, training
 SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidden": 192,
                          "vocab": 255, "seq_length": 16, "batch_size": 8}
 FAMILIES = ["gpt2", "mistral-7b", "bert-large"]
+NORMED = {"model": "qwen3-0.6b", "heads": 4, "kv_heads": 2, "inner": 128, "layers": 2}
+"""Queries and keys with norms of their own, heads of another extent, tied logits of no GPT."""
 BOTH = [False, True]
 LIBRARYS = {"model": FAMILIES, "library": "transformers", "layers": 2}
 OF_LIBRARY = {"lora": FAMILIES, "qlora": FAMILIES[1:]}
@@ -34,15 +36,17 @@ SGD = {"optimizer": "sgd"}
 """Where parameters are divided AdamW's states take torch long: one case each has them."""
 BLOCKS: dict[str, list[dict[str, Any]]] = {
     "single": [{"model": FAMILIES}],
-    "data": [{"model": FAMILIES}, {"strategies": {"data": [
+    "data": [NORMED, {"model": FAMILIES}, {"strategies": {"data": [
         {"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}, {"bucket_view": True},
         {"balance": "dynamic"}]}},
         LIBRARYS | {"strategies": {"data": {"bucket_mb": 1, "balance": ["static", "dynamic"]}}}],
     "zero1": [{"model": FAMILIES}, {"strategies": {"zero1": {"balance": "dynamic"}}}, LIBRARYS],
-    "fsdp": [{"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
+    "fsdp": [NORMED | {"dtype": "bf16"}, {"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
              {"strategies": {"fsdp": {"reshard": BOTH}}}, LIBRARYS],
     "hsdp": [{"accumulation": 2}],
-    "tensor": [{"model": "gpt2", "layers": 1, "world_size": 2, "strategies": "tensor"},
+    "tensor": [NORMED | {"world_size": 2, **SGD, "strategies": {
+                   "tensor": {"sequence_parallel": BOTH}}},
+               {"model": "gpt2", "layers": 1, "world_size": 2, "strategies": "tensor"},
                {"model": FAMILIES, "layers": 1, "heads": 8, "kv_heads": 2, "inner": 202,
                 "seq_length": 1200, "batch_size": 1, "world_size": 2, "strategies": "tensor"},
                {"model": FAMILIES, "world_size": 2, "checkpointing": ["selective", "operators"],
@@ -52,7 +56,10 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
     "model": [{"world_size": 4, "accumulation": 2}],
     "pipeline": [{"world_size": 2, "strategies": {"pipeline": {"schedule": list(SCHEDULE_NAMES)}}},
                  {"world_size": 4, "accumulation": 2, "model": "mistral-7b", "dtype": "bf16"}],
-    "hybrid": [{"world_size": 4, "layers": 2, "strategies": {"hybrid": [
+    "hybrid": [NORMED | {"world_size": 4, "strategies": {"hybrid": {"pp": 2}}},
+               NORMED | {"world_size": 4, "dtype": "bf16", "accumulation": 2, **SGD,
+                         "strategies": {"hybrid": {"tp": 2, "data": "fsdp"}}},
+               {"world_size": 4, "layers": 2, "strategies": {"hybrid": [
                    {"tp": 2, "data": "fsdp"}, {"pp": 2, "data": "fsdp"}]}},
                {"world_size": 4, "accumulation": 2, **SGD, "strategies": {"hybrid": [
                    {"tp": 2, "data": ["replicate", "fsdp"]},

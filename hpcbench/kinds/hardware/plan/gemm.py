@@ -13,7 +13,7 @@ from hpcbench.config.axes import unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.block import HardwareBlock
 from hpcbench.kinds.hardware.plan.test import HardwareTest, HardwareWork, of_test
-from hpcbench.operations.models import LAYERS, MODELS, layer_extents
+from hpcbench.operations.models import LAYERS, PLAIN, layer_extents
 from hpcbench.plan.case import Case, PlanRequest
 from hpcbench.plan.order import CASE_S, DRAWN_PER_S, FLOPS_PER_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
@@ -228,7 +228,7 @@ def _problem(block: HardwareBlock) -> str | None:
         return "model and shape both give the shape; keep one of them"
     if not block.tokens:
         return "model needs tokens: the rows of a rank"
-    known: dict[str, Collection[str]] = {"model": MODELS, "layer": LAYERS}
+    known: dict[str, Collection[str]] = {"model": PLAIN, "layer": LAYERS}
     given = [("model", name) for name in block.model]
     given += [("layer", name) for name in block.layer or ()]
     return next((f"{key}: {unknown_name(name, known[key])}" for key, name in given

@@ -35,7 +35,7 @@ from hpcbench.kinds.primitive.plan.spec import (
 )
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.operations.functions import DeclaredFunction, FunctionFile, Value
-from hpcbench.operations.models import MODELS
+from hpcbench.operations.models import PLAIN
 from hpcbench.plan import points
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
@@ -134,7 +134,7 @@ def block_problems(block: PrimitiveBlock, registry: PrimitiveRegistry) -> Iterat
 
 
 def _bad_shapes(block: PrimitiveBlock, primitives: Sequence[PrimitiveSpec]) -> Iterator[str]:
-    for key, allowed in (("model", MODELS), ("layer", LAYERS)):
+    for key, allowed in (("model", PLAIN), ("layer", LAYERS)):
         yield from (f"{key}: {unknown_name(name, allowed)}" for name in getattr(block, key) or ()
                     if name not in allowed)
     if block.model is not None:

@@ -13,7 +13,7 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import any_model
 from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES, bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.models import count
+from hpcbench.kinds.training.plan.models import count, shape_of, untrained
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.spec import (
     Degrees,
@@ -37,8 +37,9 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
     if work.of_images:
         return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
                 or _too_few_values(work) or _no_communication(work))
-    return (_of_library(work) or _uncompiled(work) or _not_chunked(work)
-            or _indivisible(work) or spec.unfit(work) or _no_communication(work))
+    return (untrained(shape_of(work)) or _of_library(work) or _uncompiled(work)
+            or _not_chunked(work) or _indivisible(work) or spec.unfit(work)
+            or _no_communication(work))
 
 
 def _uncompiled(work: Training) -> str | None:
@@ -129,7 +130,6 @@ def _indivisible(work: Training) -> str | None:
         (work.layers, "layers", work.pp, "stages (pp)"),
     )
     extents = shared if work.of_images else (
-        (work.hidden, "hidden", work.heads, "attention heads"),
         (work.heads, "attention heads", work.kv_heads, "key-value heads"),
         shared[0],
         (work.heads, "attention heads", work.tp, "ranks (tp)"),

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.operations.models import MODELS, OWN_LIBRARY, ModelShape
+from hpcbench.operations.models import MODELS, OWN_LIBRARY, Experts, ModelShape
 from hpcbench.records import dataclass
 
 NEIGHBOURS = 64
@@ -30,8 +30,9 @@ NEIGHBOURS = 64
 def with_extents(name: str, **extents: int | None) -> ModelShape | str:
     """Return the named model with these extents (fields of `ModelShape`), or why there is none.
 
-    None follows the model: heads stay as many; with ``hidden`` the extent of a head and the inner
-    extent change in proportion, with ``heads`` those of keys and values. Raises KeyError."""
+    None follows the model: heads stay as many; with ``hidden`` the extent of a head, if it is no
+    own one, and the inner extent change in proportion, with ``heads`` those of keys and values.
+    Experts and latents stay as they are. Raises KeyError."""
     whole = MODELS[name]
     changed = {key: value for key, value in extents.items() if value is not None}
     if zero := next((key for key, value in changed.items() if value < 1), None):
@@ -40,7 +41,7 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
     shape = replace(whole, **changes)
     kv_heads = changed.get("kv_heads") or proportional_kv_heads(whole, shape.heads)
     inner = changed.get("inner") or proportional_inner(whole, shape.hidden)
-    if reason := _undivided_heads(name, shape, "heads" in changed):
+    if not shape.head_extent and (reason := _undivided_heads(name, shape, "heads" in changed)):
         return reason
     if kv_heads is None:
         sharing = whole.heads // whole.kv_heads
@@ -79,7 +80,7 @@ def proportional_inner(whole: ModelShape, hidden: int) -> int | None:
 
 
 def _undivided_heads(name: str, shape: ModelShape, are_set: bool) -> str | None:
-    unit = 2 if shape.family == "llama" else 1  # rotary positions turn pairs of elements
+    unit = 2 if shape.built.positions == "rotary" else 1  # which turn pairs of elements
     if shape.hidden % (shape.heads * unit) == 0:
         return None
     which = f"{shape.heads} heads" if are_set else f"the {shape.heads} heads of {name}"
@@ -124,15 +125,56 @@ def shape_of(training: Training) -> ModelShape:
 def parameters(shape: ModelShape) -> int:
     """Return how many parameters a model has: those of the released weights.
 
-    ``bert-large`` is BERT with the head for masked tokens alone; the release has 1,051,650 more."""
+    ``bert-large`` is BERT with the head for masked tokens alone; the release has 1,051,650 more.
+    The bias by which DeepSeek-V3 balances its experts is no parameter: no gradient trains it."""
     ends = [*embedding_tensors(shape), *head_tensors(shape)]
     return (sum(item.elements for item in ends)
-            + shape.layers * sum(item.elements for item in block_tensors(shape)))
+            + sum(count * sum(item.elements for item in block_tensors(shape, number))
+                  for number, count in _kinds(shape)))
 
 
-def block_weights(shape: ModelShape) -> int:
-    attention = 2 * shape.hidden * shape.hidden + 2 * shape.hidden * shape.kv_hidden
+def active_parameters(shape: ModelShape) -> int:
+    """Return how many of the parameters a token meets: all but those of other tokens' experts."""
+    if shape.experts is None:
+        return parameters(shape)
+    idle = (shape.experts.number - shape.experts.per_token) * _expert_weights(shape, shape.experts)
+    return parameters(shape) - _kinds(shape)[-1][1] * idle
+
+
+def _kinds(shape: ModelShape) -> list[tuple[int, int]]:
+    """Return one block's number and how many there are, of each kind; those with experts last."""
+    dense = min(shape.experts.dense_layers, shape.layers) if shape.experts else 0
+    return [(0, dense), (dense, shape.layers - dense)]
+
+
+def has_experts(shape: ModelShape, block: int) -> bool:
+    return shape.experts is not None and block >= shape.experts.dense_layers
+
+
+def _expert_weights(shape: ModelShape, experts: Experts) -> int:
+    return 3 * shape.hidden * experts.inner
+
+
+def block_weights(shape: ModelShape, number: int = 0) -> int:
+    """Return the weights of a block's products that a token is multiplied with."""
+    attention = sum(outputs * inputs for _, outputs, inputs in _attention_products(shape))
+    if shape.experts and has_experts(shape, number):
+        experts = shape.experts
+        return (attention + experts.number * shape.hidden
+                + experts.per_token * _expert_weights(shape, experts)
+                + 3 * shape.hidden * experts.shared_inner)
     return attention + (3 if shape.gated else 2) * shape.hidden * shape.inner
+
+
+def untrained(shape: ModelShape) -> str | None:
+    """Return why no strategy trains a model of this shape, of which the counts are known."""
+    built = {"neox": "attention and MLP that add to the same input",
+             "phi": "attention and MLP that add to the same input",
+             "mpt": "attention with biases by distance (ALiBi)"}.get(shape.family)
+    parts = [part for part in (built, "experts" if shape.experts else "",
+                               "attention with latents (MLA)" if shape.latent else "") if part]
+    return (f"no block here has {' and '.join(parts)}: the model is counted (hpcbench model), not "
+            "trained") if parts else None
 
 
 def is_recomputed(checkpointing: str, block: int) -> bool:
@@ -199,7 +241,7 @@ def of_each(count: Callable[[Parameters], Counted], groups: Sequence[Parameters]
 
 def embedding_tensors(shape: ModelShape) -> list[Tensor]:
     tensors = [Tensor("embedding.tokens.weight", (shape.vocab, shape.hidden))]
-    if shape.family != "llama":
+    if shape.built.positions == "learned":
         tensors.append(Tensor("embedding.positions.weight", (shape.seq_length, shape.hidden)))
     if shape.family == "bert":
         tensors.append(Tensor("embedding.types.weight", (2, shape.hidden)))
@@ -208,19 +250,56 @@ def embedding_tensors(shape: ModelShape) -> list[Tensor]:
 
 
 def block_tensors(shape: ModelShape, number: int = 0) -> list[Tensor]:
-    parts = _own_block(shape) if shape.library == OWN_LIBRARY else _library_block(shape)
+    parts = _own_block(shape, number) if shape.library == OWN_LIBRARY else _library_block(shape)
     return [part._replace(name=f"blocks.{number}.{part.name}") for part in parts]
 
 
-def _own_block(shape: ModelShape) -> list[Tensor]:
-    gate = [("mlp.gate", shape.inner, shape.hidden)] if shape.gated else []
-    attention = [("attention.q", shape.hidden, shape.hidden),
-                 ("attention.k", shape.kv_hidden, shape.hidden),
-                 ("attention.v", shape.kv_hidden, shape.hidden),
-                 ("attention.o", shape.hidden, shape.hidden)]
-    mlp = [*gate, ("mlp.up", shape.inner, shape.hidden), ("mlp.down", shape.hidden, shape.inner)]
-    return [*_norm(shape, "attention_norm"), *_products(shape, attention),
-            *_norm(shape, "mlp_norm"), *_products(shape, mlp)]
+def _own_block(shape: ModelShape, number: int = 0) -> list[Tensor]:
+    mlp = [*_norm(shape, "mlp_norm")] if shape.built.norms > 1 else []
+    if shape.experts and has_experts(shape, number):
+        return [*_own_attention(shape), *mlp, *_own_experts(shape, shape.experts)]
+    return [*_own_attention(shape), *mlp, *_products(shape, _mlp(shape, "mlp", shape.inner))]
+
+
+def _own_attention(shape: ModelShape) -> list[Tensor]:
+    extents = {"attention.q_norm": shape.head_dim, "attention.k_norm": shape.head_dim} if (
+        shape.qk_norm) else {}
+    if shape.latent:
+        extents |= {"attention.q_norm": shape.latent.query_rank} if shape.latent.query_rank else {}
+        extents["attention.kv_norm"] = shape.latent.rank
+    return [*_norm(shape, "attention_norm"), *_products(shape, _attention_products(shape)),
+            *(Tensor(f"{name}.weight", (extent,)) for name, extent in extents.items())]
+
+
+def _attention_products(shape: ModelShape) -> list[tuple[str, int, int]]:
+    """Return the products of attention: name, outputs, inputs."""
+    if shape.latent is None:
+        return [("attention.q", shape.q_hidden, shape.hidden),
+                ("attention.k", shape.kv_hidden, shape.hidden),
+                ("attention.v", shape.kv_hidden, shape.hidden),
+                ("attention.o", shape.hidden, shape.q_hidden)]
+    latent, heads = shape.latent, shape.heads
+    queries = heads * (latent.plain + latent.rotary)
+    of_queries = [("attention.q_down", latent.query_rank, shape.hidden),
+                  ("attention.q_up", queries, latent.query_rank)] if latent.query_rank else [
+                      ("attention.q", queries, shape.hidden)]
+    return [*of_queries, ("attention.kv_down", latent.rank + latent.rotary, shape.hidden),
+            ("attention.kv_up", heads * (latent.plain + latent.value), latent.rank),
+            ("attention.o", shape.hidden, heads * latent.value)]
+
+
+def _mlp(shape: ModelShape, name: str, inner: int) -> list[tuple[str, int, int]]:
+    gate = [(f"{name}.gate", inner, shape.hidden)] if shape.gated else []
+    return [*gate, (f"{name}.up", inner, shape.hidden), (f"{name}.down", shape.hidden, inner)]
+
+
+def _own_experts(shape: ModelShape, experts: Experts) -> list[Tensor]:
+    """Return the router, all experts' matrices of one kind together, and the shared MLP."""
+    shared = _mlp(shape, "mlp.shared", experts.shared_inner) if experts.shared_inner else []
+    return [Tensor("mlp.router.weight", (experts.number, shape.hidden)),
+            *(Tensor(name, (experts.number, outputs, inputs))
+              for name, outputs, inputs in _mlp(shape, "mlp.experts", experts.inner)),
+            *_products(shape, shared)]
 
 
 def _library_block(shape: ModelShape) -> list[Tensor]:
@@ -248,6 +327,8 @@ def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
     tensors += _norm(shape, "head.norm")
     if alone or not shape.tied:
         tensors.append(Tensor("head.logits.weight", (shape.vocab, shape.hidden)))
+    if shape.family == "phi":
+        tensors.append(Tensor("head.logits.bias", (shape.vocab,)))
     if shape.family == "bert":
         bias = Tensor("head.logits.bias", (shape.vocab,))
         tensors.insert(len(tensors) if shape.library == OWN_LIBRARY else 0, bias)
@@ -261,12 +342,12 @@ def of_transposed(name: str) -> bool:
 def _products(shape: ModelShape, products: list[tuple[str, int, int]]) -> Iterator[Tensor]:
     for name, outputs, inputs in products:
         yield Tensor(f"{name}.weight", (outputs, inputs))
-        if shape.biased:
+        if shape.biased or (shape.qkv_biased and name in COLUMNWISE[:3]):
             yield Tensor(f"{name}.bias", (outputs,))
 
 
 def _norm(shape: ModelShape, name: str) -> list[Tensor]:
-    biases = [Tensor(f"{name}.bias", (shape.hidden,))] if shape.biased else []
+    biases = [Tensor(f"{name}.bias", (shape.hidden,))] if shape.built.norm_biased else []
     return [Tensor(f"{name}.weight", (shape.hidden,)), *biases]
 
 
@@ -363,25 +444,26 @@ class Definition(NamedTuple):
 def multiplied(shape: ModelShape) -> int:
     """Return the weights that tokens are multiplied with: blocks and head, no lookups."""
     transform = shape.hidden * shape.hidden if shape.family == "bert" else 0
-    return shape.layers * block_weights(shape) + shape.vocab * shape.hidden + transform
+    of_blocks = sum(count * block_weights(shape, number) for number, count in _kinds(shape))
+    return of_blocks + shape.vocab * shape.hidden + transform
 
 
 def _without_lookups(shape: ModelShape) -> int:
     tables = 0 if shape.tied else shape.vocab * shape.hidden
-    positions = 0 if shape.family == "llama" else shape.seq_length * shape.hidden
+    positions = shape.seq_length * shape.hidden if shape.built.positions == "learned" else 0
     kinds = 2 * shape.hidden if shape.family == "bert" else 0
-    return parameters(shape) - tables - positions - kinds
+    return active_parameters(shape) - tables - positions - kinds
 
 
 DEFINITIONS: Mapping[str, Definition] = MappingProxyType({
     "6n": Definition(
-        "6 x parameters x tokens, no attention",
+        "6 x parameters that a token meets x tokens, no attention",
         "Kaplan et al., arXiv:2001.08361 (2020), section 2.1; here N has the embedding, too",
-        parameters, lambda shape: 0),
+        active_parameters, lambda shape: 0),
     "palm": Definition(
-        "6 x parameters x tokens, and attention over all pairs of tokens",
+        "6 x parameters that a token meets x tokens, and attention over all pairs of tokens",
         "Chowdhery et al., PaLM, arXiv:2204.02311 (2022), appendix B; llm-foundry, picotron",
-        parameters, lambda shape: 2),
+        active_parameters, lambda shape: 2),
     "torchtitan": Definition(
         "as palm, without embedding tables unless the head shares them",
         "torchtitan 01c01c8 (2026), torchtitan/models/utils.py",
@@ -464,4 +546,7 @@ def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters
 
 
 def _attention(definition: Definition, shape: ModelShape) -> int:
-    return 2 * shape.seq_length * shape.seq_length * shape.hidden * definition.halves(shape)
+    """Return the FLOPs of attention of one sample in forward: queries by keys, then by values."""
+    latent = shape.latent
+    of_head = latent.plain + latent.rotary + latent.value if latent else 2 * shape.head_dim
+    return shape.seq_length * shape.seq_length * shape.heads * of_head * definition.halves(shape)

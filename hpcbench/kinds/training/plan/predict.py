@@ -48,7 +48,7 @@ def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -
     sums = [wide] * (stage.first + halves) + [narrow] * (halves + recomputed * (1 + bert))
     head = [narrow if bert else wide] * stage.last
     if not kept.by_tokens:
-        yield calls("all_reduce", kept.tp, (sums + head) * parts)
+        yield calls("all_reduce", kept.tp, [*_norms(shape, stage, step), *(sums + head) * parts])
     else:
         tables = [shape.seq_length * shape.hidden * kept.wide] * stage.first
         gathers = ([wide] * (stage.first + stage.last + halves + 2 * recomputed)
@@ -65,13 +65,15 @@ def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -
 
 
 def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
-    """Return the sizes of the gradients of norms, of which each rank has seen some tokens.
+    """Return the sizes of the gradients of norms, of which each rank has seen some tokens, or only
+    its own heads.
 
     They are summed when gradients are exchanged: those of one micro-batch as they are, those of
     several in fp32, in which they were added up."""
     exchanges = step.layout.groups.exchanges if step.layout.groups else 1
     size = step.kept.wide if step.parts == exchanges else _GRADIENT
-    named = [item for item in stage.tensors(shape) if "norm." in item.name]
+    divided = ("norm.",) if step.kept.by_tokens else ("q_norm.", "k_norm.")
+    named = [item for item in stage.tensors(shape) if any(name in item.name for name in divided)]
     if shape.family == "bert":  # its head gathers tokens before it
         named = [item for item in named if not item.name.startswith("head.")]
     return [item.elements * size for item in named] * exchanges

@@ -64,15 +64,15 @@ def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     inputs += mlp_too * (2 if copies and shape.gated else 1)
     # Queries that were turned lie head by head, and so does what attention returns for them: it is
     # copied for the next product, which takes it token by token.
-    turned = own and shape.family == "llama"
+    turned = own and shape.built.positions == "rotary"
     returned_twice = turned or (copies and adapters is not None)
-    attention = shape.hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
+    attention = shape.q_hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
     if adapters:
         attention += adapters.rank * len(block_adapters(shape, adapters)) // 2
     wide = kept.wide if adapters and copies and adapters.packed else kept.element
     returned = (3 if shape.gated else 1) + _GELU_PARTS * is_library_gpt
     mlp = shape.inner * (returned * wide + mlp_too * kept.element)
-    divided = attention * kept.element + mlp + shape.heads * _LOGSUMEXP
+    divided = attention * kept.element + mlp + shape.heads * _LOGSUMEXP + _head_norms(shape, kept)
     return (2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element
             + divided // (1 if adapters else kept.tp))
 
@@ -86,7 +86,7 @@ def recomputed_bytes(shape: ModelShape, kept: ActivationLayout, products: bool =
     if not products:
         return own
     columns = shape.inner * (2 if shape.gated else 1)
-    divided = 2 * shape.hidden + 2 * shape.kv_hidden + columns
+    divided = 2 * shape.q_hidden + 2 * shape.kv_hidden + columns
     low_rank = sum(item.extents[0] for item in (
         block_adapters(shape, kept.adapters) if kept.adapters else ()))
     return (own + (2 * shape.hidden + low_rank) * kept.element
@@ -131,6 +131,15 @@ def _norm_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
         normed = _WIDEST if shape.library == OWN_LIBRARY else kept.wide
         return kept.of_tokens(shape.hidden, _WIDEST + (0 if kept.adapters else normed)) + _STATISTIC
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
+
+
+def _head_norms(shape: ModelShape, kept: ActivationLayout) -> int:
+    """Return the bytes that the norms of queries and keys keep: as `_norm_bytes`, of each head."""
+    if not shape.qk_norm:
+        return 0
+    normed = 0 if kept.adapters else _WIDEST
+    return ((shape.q_hidden + shape.kv_hidden) * (_WIDEST + normed)
+            + (shape.heads + shape.kv_heads) * _STATISTIC)
 
 
 def logits_of(shape: ModelShape, kept: ActivationLayout) -> int:

@@ -6,7 +6,11 @@ heads is read off the activation, which may be of some of them."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -24,10 +28,11 @@ class RotaryEmbedding:
 
     Computed in each forward pass; no tuple, since FSDP casts tensors in a block's arguments."""
 
-    def __init__(self, positions: int, head_dim: int, base: float, device: torch.device) -> None:
-        pairs = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device)
-        position = torch.arange(positions, dtype=torch.float32, device=device)
-        angles = position[:, None] * torch.pow(base, -pairs / head_dim)
+    def __init__(self, shape: ModelShape, device: torch.device) -> None:
+        pairs = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=device)
+        position = torch.arange(shape.seq_length, dtype=torch.float32, device=device)
+        turns = torch.pow(shape.rotary_base, -pairs / shape.head_dim)
+        angles = position[:, None] * _scaled(turns, shape)
         self.cos = angles.cos()
         self.sin = angles.sin()
 
@@ -44,6 +49,27 @@ class RotaryEmbedding:
         return turned.to(heads.dtype)
 
 
+def _scaled(turns: torch.Tensor, shape: ModelShape) -> torch.Tensor:
+    """Return angles of one position, (head_dim / 2), slower where a turn is longer than the
+    positions that a model was first trained with: Llama 3.1's, as its published code has them."""
+    if shape.rotary_scaling is None:
+        return turns
+    factor, low, high, original = shape.rotary_scaling
+    share = (original * turns / (2 * math.pi) - low) / (high - low)
+    return torch.lerp(turns / factor, turns, share.clamp(0, 1))
+
+
+ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType({
+    "silu": F.silu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")})
+
+
+class HeadNorm(nn.RMSNorm):  # type: ignore[misc]
+    """The norm of each head's queries or keys, in the dtype of its weight, as torch wants it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 class Attention(nn.Module):  # type: ignore[misc]
     """Attention of queries over groups of keys and values, causal in decoders."""
 
@@ -52,13 +78,19 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.head_dim = shape.head_dim
         self.causal = shape.causal
         self.grouped = shape.kv_heads != shape.heads
-        self.q = nn.Linear(shape.hidden, shape.hidden, bias=shape.biased)
-        self.k = nn.Linear(shape.hidden, shape.kv_hidden, bias=shape.biased)
-        self.v = nn.Linear(shape.hidden, shape.kv_hidden, bias=shape.biased)
-        self.o = nn.Linear(shape.hidden, shape.hidden, bias=shape.biased)
+        biased = shape.biased or shape.qkv_biased
+        self.q = nn.Linear(shape.hidden, shape.q_hidden, bias=biased)
+        self.k = nn.Linear(shape.hidden, shape.kv_hidden, bias=biased)
+        self.v = nn.Linear(shape.hidden, shape.kv_hidden, bias=biased)
+        self.o = nn.Linear(shape.q_hidden, shape.hidden, bias=shape.biased)
+        self.q_norm, self.k_norm = (
+            HeadNorm(shape.head_dim, eps=norm_eps(shape)) if shape.qk_norm else None
+            for _ in range(2))
 
     def forward(self, x: torch.Tensor, rotation: RotaryEmbedding | None) -> torch.Tensor:
         q, k, v = self._heads(self.q(x)), self._heads(self.k(x)), self._heads(self.v(x))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if rotation is not None:
             q, k = rotation.turn(q), rotation.turn(k)
         # The option is absent from torch 2.4, which can still run models with one key per query.
@@ -73,11 +105,12 @@ class Attention(nn.Module):  # type: ignore[misc]
 class FeedForward(nn.Module):  # type: ignore[misc]
     """Up, GELU, down. GPT-2 has the approximation by tanh, BERT the function itself.
 
-    With a ``gate``, SwiGLU: Shazeer, GLU Variants Improve Transformer, arXiv:2002.05202 (2020)."""
+    With a ``gate``, SwiGLU, or GELU in its place: Shazeer, GLU Variants Improve Transformer,
+    arXiv:2002.05202 (2020)."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
-        self.approximate = "tanh" if shape.family == "gpt" else "none"
+        self.activation = ACTIVATIONS[shape.activation or shape.built.activation]
         self.gate = (nn.Linear(shape.hidden, shape.inner, bias=shape.biased) if shape.gated else
                      None)
         self.up = nn.Linear(shape.hidden, shape.inner, bias=shape.biased)
@@ -85,14 +118,17 @@ class FeedForward(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.gate is not None:
-            return self.down(F.silu(self.gate(x)) * self.up(x))
-        return self.down(F.gelu(self.up(x), approximate=self.approximate))
+            return self.down(self.activation(self.gate(x)) * self.up(x))
+        return self.down(self.activation(self.up(x)))
+
+
+def norm_eps(shape: ModelShape) -> float:
+    return shape.norm_eps or (1e-12 if shape.family == "bert" else 1e-5)
 
 
 def make_norm(shape: ModelShape) -> nn.Module:
-    if shape.family == "llama":
-        return nn.RMSNorm(shape.hidden, eps=1e-5)
-    return nn.LayerNorm(shape.hidden, eps=1e-12 if shape.family == "bert" else 1e-5)
+    kind = nn.RMSNorm if shape.family == "llama" else nn.LayerNorm
+    return kind(shape.hidden, eps=norm_eps(shape))
 
 
 class TransformerBlock(nn.Module):  # type: ignore[misc]
@@ -130,7 +166,8 @@ class Embedding(nn.Module):  # type: ignore[misc]
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
-        learned, bert = shape.family != "llama", shape.family == "bert"
+        learned, bert = shape.built.positions == "learned", shape.family == "bert"
+        self.scale = math.sqrt(shape.hidden) if shape.embedding_scaled else None
         self.tokens = nn.Embedding(shape.vocab, shape.hidden)
         self.positions = nn.Embedding(shape.seq_length, shape.hidden) if learned else None
         self.types = nn.Embedding(2, shape.hidden) if bert else None
@@ -138,6 +175,8 @@ class Embedding(nn.Module):  # type: ignore[misc]
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.tokens(tokens)
+        if self.scale is not None:
+            x = x * self.scale
         if self.positions is not None:
             x = x + self.positions(torch.arange(tokens.shape[-1], device=tokens.device))
         if self.types is not None:  # All are of the first kind: samples are one sentence.
@@ -209,9 +248,8 @@ class Transformer(Model):
     def forward(self, x: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
         """Return logits or hidden states; with ``targets`` (samples, tokens) their mean loss, in
         parts."""
-        rotation = (RotaryEmbedding(self.shape.seq_length, self.shape.head_dim,
-                                    self.shape.rotary_base, x.device)
-                    if self.shape.family == "llama" else None)
+        rotation = (RotaryEmbedding(self.shape, x.device)
+                    if self.shape.built.positions == "rotary" else None)
         if self.embedding is not None:
             x = self.embedding(x)
         for block in self.blocks.values():

@@ -90,6 +90,9 @@ class Divider:
             present = (child for child in first if getattr(getattr(block, name), child) is not None)
             styles |= {f"{name}.{child}": ColwiseParallel() for child in present}
             styles[f"{name}.{last}"] = RowwiseParallel(output_layouts=outside)
+            if name == "attention" and block.attention.q_norm is not None:
+                styles |= {f"attention.{each}_norm": SequenceParallel(
+                    sequence_dim=1, use_local_output=True) for each in "qk"}  # of a rank's heads
             if self._by_tokens:
                 styles[f"{name}_norm"] = SequenceParallel(use_local_output=True)
         return styles
