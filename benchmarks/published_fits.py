@@ -1,6 +1,6 @@
 """Are runs that others published predicted to fit, and trainings that cannot run to be too large?
 
-    python benchmarks/published_fits.py [--loss cross_entropy] [--unsynced]
+    python benchmarks/published_fits.py [--loss auto] [--unsynced]
 
 Planned are the 216 runs of llm-foundry's table of throughputs (benchmarks/data), which all ran,
 with what a device is said to have: 80 or 40 GB (1e9 B), and GiB. A planned case that is over by
@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Hardware
 from hpcbench.kinds.training.plan.planner import settings
+from hpcbench.kinds.training.plan.spec import AUTO
 from hpcbench.kinds.training.plan.workload import CHUNKED, LOSSES, training_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
@@ -144,7 +145,7 @@ def fitting() -> Iterator[str]:
 def main() -> int:
     """Print what is skipped and what is not; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--loss", default=CHUNKED, choices=LOSSES)
+    parser.add_argument("--loss", default=CHUNKED, choices=(AUTO, *LOSSES))
     parser.add_argument("--unsynced", action="store_true", help="whole gradients are added up")
     parser.add_argument("--verbose", action="store_true", help="print each skip")
     chosen = parser.parse_args()

@@ -19,7 +19,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 
 GPT2: dict[str, Any] = {"kind": "training", "model": "gpt2", "batch_size": 16,
-                        "strategies": "data"}
+                        "strategies": "data", "loss": "cross_entropy"}
 
 
 def work_of(**block: Any) -> Training:

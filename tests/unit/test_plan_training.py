@@ -68,9 +68,10 @@ def test_a_training_is_its_model_and_what_was_asked_instead() -> None:
 
 
 def test_larger_models_are_planned_and_named() -> None:
-    block = {"model": "gpt2", "layers": 48, "hidden": 1600, "heads": 25, "inner": 6400}
+    block = {"model": "gpt2", "layers": 48, "hidden": 1600, "heads": 25, "inner": 6400,
+             "loss": "cross_entropy"}
     (case,), work = plan_of(block).cases, work_of(**block)
-    published = work_of(model="gpt2-xl")
+    published = work_of(model="gpt2-xl", loss="cross_entropy")
     assert (work.changed, work.shrunk, published.changed) == (True, False, False)
     assert case.label == ("gpt2 data gloo cpu fp32 layers=48 hidden=1600 heads=25 seq=1024 batch=8 "
                           "adamw dp=4 balance=static bucket_mb=25 bucket_view=False comm_hook=none "
@@ -329,30 +330,43 @@ def test_a_chunked_loss_needs_an_eighth_of_the_logits_and_makes_them_again() -> 
         return work_of(4, model="gpt2", strategies="fsdp", loss=loss)
 
     whole, chunked = planned("cross_entropy"), planned("chunked_cross_entropy")
-    assert whole == work_of(4, model="gpt2", strategies="fsdp")
+    assert chunked == planned("auto") == work_of(4, model="gpt2", strategies="fsdp")
+    assert planned("auto").global_batch == 32 and work_of(
+        4, model="gpt2", strategies="fsdp", accumulation=8) == work_of(
+        4, model="gpt2", strategies="fsdp", accumulation=8, loss="cross_entropy")  # 196 MiB each
+    for undivided in ("tensor", {"pipeline": {"microbatches": 4}}):
+        assert work_of(4, model="gpt2", strategies=undivided).loss == "cross_entropy"
     tokens, logits = 8 * 1024, 8 * 1024 * 50257
-    less = [moments(work, stages_of(work)[0])[0].activations for work in (whole, chunked)]
+    fused = planned("linear_cross_entropy")
+    less = [moments(work, stages_of(work)[0])[0].activations for work in (whole, chunked, fused)]
     assert less[0] - less[1] == 12 * logits - tokens * -(-12 * 50257 // 8)
+    assert less[0] - less[2] == 12 * logits - tokens * 4 * 768  # its inputs' gradient
+    assert hardware_flops(fused) == hardware_flops(whole)
+    assert predict(fused).hardware_flops == predict(whole).hardware_flops
     assert hardware_flops(chunked) - hardware_flops(whole) == 4 * 2 * logits * 768
     assert predict(chunked).hardware_flops * 4 == hardware_flops(chunked)
 
 
+@pytest.mark.parametrize("loss", ["chunked_cross_entropy", "linear_cross_entropy"])
 @pytest.mark.parametrize(("block", "words"), [
     ({"strategies": {"pipeline": {}}}, "pipelines compute the loss of what the last stage"),
     ({"strategies": {"tensor": {}}}, "have loss_parallel instead"),
     ({"library": "transformers"}, "return all logits at once"),
     ({"compile": True}, "leave one of the two out"),
     ({"model": "resnet50"}, "resnet50 takes images, of few logits")])
-def test_what_takes_no_chunked_loss_is_a_skip(block: dict[str, Any], words: str) -> None:
-    (case,) = plan_of({"model": "gpt2", "loss": "chunked_cross_entropy", **block}).cases
-    assert case.skip is not None and words in case.skip
+def test_what_takes_no_loss_in_parts_is_a_skip(
+    block: dict[str, Any], words: str, loss: str,
+) -> None:
+    (case,) = plan_of({"model": "gpt2", "loss": loss, **block}).cases
+    assert case.skip is not None and case.skip.startswith(
+        "" if block.get("model") else f"loss {loss}: ") and words in case.skip
 
 
 def test_activations_by_hand() -> None:
     """s b h x 34 bytes of Korthikanti et al. (2022), less 2 for dropout, in fp32 twice as much."""
     def kept(layers: int, **more: Any) -> int:
         return predict(work_of(1, model="gpt2", layers=layers, strategies="single", batch_size=2,
-                               **more)).memory.activations
+                               loss="cross_entropy", **more)).memory.activations
 
     tokens, hidden, heads = 2 * 1024, 768, 12
     rest = tokens * (2 * 8 + 4 * heads)  # statistics of two norms, log-sum-exp of each head
@@ -403,7 +417,8 @@ def test_one_rank_talks_to_nobody() -> None:
 
 
 def test_recomputation_costs_flops() -> None:
-    none, full = (work_of(model="gpt2", checkpointing=each) for each in ("none", "full"))
+    none, full = (work_of(model="gpt2", checkpointing=each, loss="cross_entropy")
+                  for each in ("none", "full"))
     assert hardware_flops(none) == dict(none.flops)["counted"]
     for work in (none, full, work_of(model="gpt2", checkpointing="selective",
                                      strategies={"pipeline": {"microbatches": 8}})):
@@ -414,12 +429,13 @@ def test_recomputation_costs_flops() -> None:
 
 def test_nominal_flops_are_those_of_the_published_formula() -> None:
     """Narayanan et al., arXiv:2104.04473: 96 B s l h^2 (1 + s / 6h + V / 16lh) for GPT."""
-    work = work_of(1, model="gpt2-xl", strategies="single", batch_size=2, checkpointing="full")
+    single = {"model": "gpt2-xl", "strategies": "single", "loss": "cross_entropy"}
+    work = work_of(1, batch_size=2, checkpointing="full", **single)
     h, s, l_, v = work.hidden, work.seq_length, work.layers, work.vocab
     published = 96 * 2 * s * l_ * h * h * (1 + s / (6 * h) + v / (16 * l_ * h))
     assert hardware_flops(work, nominal=True) == pytest.approx(published, rel=1e-12)
     for checkpointing in ("none", "operators"):
-        same = work_of(1, model="gpt2-xl", strategies="single", checkpointing=checkpointing)
+        same = work_of(1, checkpointing=checkpointing, **single)
         assert hardware_flops(same, nominal=True) == hardware_flops(same)
 
 

@@ -209,6 +209,14 @@ def test_ranks_that_share_a_replica_scale_strongly() -> None:
     assert shares(more_a_rank) == {}
 
 
+def test_the_base_of_a_strategy_without_a_chunked_loss_may_have_one() -> None:
+    chunked, *others = (timed(8e-3, "single", 0, dp=1, loss="chunked_cross_entropy"),
+                        timed(2e-3, "tensor", 1, dp=1, tp=4))
+    assert shares([chunked, *others]) == {("tensor", 4): ("strong", pytest.approx(1.0))}
+    nearer = timed(4e-3, "single", 2, dp=1)
+    assert shares([chunked, nearer, *others]) == {("tensor", 4): ("strong", pytest.approx(0.5))}
+
+
 def test_adapters_are_compared_with_the_same_over_single(
     tmp_path: Path, capsys: Capture,
 ) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from hpcbench.kinds.training.plan.build_workload import why_not
 from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, Degrees, StrategySpec, strategies
-from hpcbench.kinds.training.plan.workload import CHUNKED, Training
+from hpcbench.kinds.training.plan.workload import CHUNKED, LINEAR, Training
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.parity import (
@@ -43,7 +43,8 @@ def place() -> Iterator[Place]:
 @pytest.mark.parametrize("changes", [
     {}, {"accumulation": 2, "checkpointing": "full"}, {"accumulation": 4, "optimizer": "sgd"},
     {"checkpointing": "selective", "model": "llama3-8b"}, {"model": "bert-large"},
-    {"loss": CHUNKED, "accumulation": 2}, {"loss": CHUNKED, "model": "bert-large"}])
+    {"loss": CHUNKED, "accumulation": 2}, {"loss": CHUNKED, "model": "bert-large"},
+    {"loss": LINEAR, "accumulation": 2}, {"loss": LINEAR, "model": "bert-large"}])
 def test_torch_in_one_process_is_right(place: Place, dtype: str, changes: dict[str, Any]) -> None:
     found = parity(training("single", dtype=dtype, **changes), place, Single)
     assert found.wrong is None
@@ -64,8 +65,9 @@ def test_rounding_of_a_key_s_bias_has_room_beside_a_large_vocabulary(
 
 @pytest.mark.parametrize(("kind", "changes"), [
     (Data, {"loss": CHUNKED}), (Fsdp, {"loss": CHUNKED, "checkpointing": "full"}),
-    (Fsdp, {"options": {"sync_each_batch": True}, "accumulation": 2, "loss": CHUNKED})])
-def test_a_chunked_loss_is_right_where_parameters_are_wrapped(
+    (Fsdp, {"options": {"sync_each_batch": True}, "accumulation": 2, "loss": CHUNKED}),
+    (Data, {"loss": LINEAR}), (Fsdp, {"loss": LINEAR, "checkpointing": "full"})])
+def test_a_loss_in_parts_is_right_where_parameters_are_wrapped(
     place: Place, kind: type[Single], changes: dict[str, Any],
 ) -> None:
     work = training(kind.__name__.lower(), dtype="bf16", **changes)

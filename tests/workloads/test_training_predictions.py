@@ -17,7 +17,7 @@ from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, strategies
 from hpcbench.kinds.training.plan.step import (
     stages_of,
 )
-from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
+from hpcbench.kinds.training.plan.workload import CHUNKED, LINEAR, Training, training_of
 from hpcbench.kinds.training.run.runner import TrainingOperation, count_step
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
@@ -150,7 +150,8 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
 @pytest.mark.parametrize(("shape", "block"), [
     ("logits", {"strategies": "single", "world_size": 1}),
-    ("logits", {"strategies": "fsdp", "loss": CHUNKED}),
+    ("logits", {"strategies": "fsdp", "loss": [CHUNKED, LINEAR]}),
+    ("logits", {"strategies": "single", "world_size": 1, "loss": LINEAR}),
     ("weights", {"strategies": "data"}),
     ("weights", {"strategies": "fsdp", "accumulation": 2}),
     ("weights", {"strategies": {"fsdp": {"sync_each_batch": True}}, "accumulation": 2}),
@@ -176,6 +177,7 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": {"pipeline": {"schedule": ["1F1B", "ZBVZeroBubble"]}}},
     {"strategies": "model", "accumulation": 2},
     {"strategies": {"lora": {"over": ["data", "fsdp"]}}, "checkpointing": "full"},
+    {"strategies": ["data", "lora"], "loss": "linear_cross_entropy"},
 ]
 
 

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from hpcbench.config.axes import DTYPE_ALIASES, MAX_ITERATIONS, Axis, named
 from hpcbench.config.section import Block, Extent, Replaceable, Strategies, Text
 from hpcbench.kinds.training.plan.any_model import RESNETS
+from hpcbench.kinds.training.plan.spec import AUTO
 from hpcbench.kinds.training.plan.workload import LOSSES
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 
@@ -29,7 +30,7 @@ Optimizer = Annotated[str, named(OPTIMIZERS)]
 Checkpointing = Annotated[str, named(CHECKPOINTINGS)]
 Communication = Annotated[str, named(COMMUNICATIONS)]
 Library = Annotated[str, named(LIBRARIES)]
-Loss = Annotated[str, named(LOSSES)]
+Loss = Annotated[str, named((AUTO, *LOSSES))]
 Layers = Annotated[int, Field(ge=1, le=10_000)]  # a plan counts each block by itself
 Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 
@@ -90,8 +91,9 @@ class TrainingBlock(Block):
         default=None, description="Whether one more step, not timed, counts calls, FLOPs and "
         "activations.")
     loss: Axis[Loss] | None = Field(
-        default=None, description="cross_entropy (default); chunked_cross_entropy: an eighth of "
-        "the tokens at a time, which needs less memory.")
+        default=None, description="cross_entropy; chunked_cross_entropy: an eighth of the tokens "
+        "at a time, which needs less memory; linear_cross_entropy: product and loss in one call; "
+        "auto (default): chunked where a part's logits in fp32 are larger than 256 MiB.")
     max_steps: Axis[Steps] | None = Field(
         default=None, description="Timed steps; another name of iterations.")
     lora_rank: Axis[Extent] | None = Field(

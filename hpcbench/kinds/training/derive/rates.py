@@ -31,8 +31,8 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
 from hpcbench.units import grouped
 
-LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
-"""Fields of a training that depend on its layout on ranks."""
+LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls", "modules", "loss")
+"""Fields of a training that depend on its layout on ranks; some strategies have but one loss."""
 
 
 def work(item: CaseResult, values: Values) -> CallWork | None:
@@ -40,13 +40,15 @@ def work(item: CaseResult, values: Values) -> CallWork | None:
     if not of.trains:
         return None
     left = {*LAID_OUT, "batch_size"}
-    step = (of.dtype, of.optimizer, *(f"{name}={value}" for name, value in of.unusual()),
-            *([f"accumulation={of.accumulation}"] * (of.accumulation != 1)))
+    unusual = [f"{name}={value}" for name, value in of.unusual()]
+    loss = [word for word in unusual if word.startswith("loss=")]
+    step = (of.dtype, of.optimizer, *(word for word in unusual if word not in loss), *(
+            [f"accumulation={of.accumulation}"] * (of.accumulation != 1)))
     return CallWork(
         task=(trained_part(of), *((name, value) for name, value in asdict(of).items()
                                   if name not in left)),
         title=" ".join((of.title, *step)),
-        way=" ".join((of.strategy, *(f"{name}={value}" for name, value in of.options))),
+        way=" ".join((of.strategy, *loss, *(f"{name}={value}" for name, value in of.options))),
         amount=of.global_batch, unit=SAMPLES, tokens=of.tokens, alone=alone_by(of),
         communication=values.get("exposed_share_passes"))
 
@@ -124,11 +126,12 @@ def _same(case: Case) -> Key:
 
 def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, Values]]:
     alone = [timed for timed in group if alone_by(training_of(timed[0]))]
-    layouts = grouped(((training_of(timed[0]).strategy, training_of(timed[0]).options), timed)
-                      for timed in group)
-    for members in layouts.values():
+    layouts = grouped(((training_of(timed[0]).loss, training_of(timed[0]).strategy,
+                        training_of(timed[0]).options), timed) for timed in group)
+    for (loss, *_), members in layouts.items():
         least = min(members, key=lambda timed: timed[0].world_size)
-        base, base_rate = alone[0] if alone and least[0].world_size > 1 else least
+        nearest = [one for one in alone if training_of(one[0]).loss == loss] or alone
+        base, base_rate = nearest[0] if nearest and least[0].world_size > 1 else least
         for case, rate in members:
             samples, base_samples = (training_of(one).global_batch for one in (case, base))
             is_weak = samples * base.world_size == base_samples * case.world_size

@@ -16,6 +16,7 @@ from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES, bottlenecks, 
 from hpcbench.kinds.training.plan.models import count, shape_of, untrained
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.spec import (
+    AUTO,
     Degrees,
     StrategySpec,
     adapters_of,
@@ -26,8 +27,14 @@ from hpcbench.kinds.training.plan.spec import (
     strategies,
     usable,
 )
-from hpcbench.kinds.training.plan.step import is_dynamic, stages_of, step_of
-from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
+from hpcbench.kinds.training.plan.step import has_large_logits, is_dynamic, stages_of, step_of
+from hpcbench.kinds.training.plan.workload import (
+    CHUNKED,
+    CROSS_ENTROPY,
+    LINEAR,
+    SYNTHETIC,
+    Training,
+)
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.plan import points
 from hpcbench.plan.case import PlanRequest
@@ -38,7 +45,7 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
         return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
                 or _too_few_values(work) or _no_communication(work))
     return (untrained(shape_of(work)) or _of_library(work) or _uncompiled(work)
-            or _not_chunked(work) or _indivisible(work) or spec.unfit(work)
+            or _not_in_parts(work) or _indivisible(work) or spec.unfit(work)
             or _no_communication(work))
 
 
@@ -58,15 +65,15 @@ def _uncompiled(work: Training) -> str | None:
     return None
 
 
-def _not_chunked(work: Training) -> str | None:
+def _not_in_parts(work: Training) -> str | None:
     reasons = (
         (work.pp > 1, "torch's pipelines compute the loss of what the last stage returns"),
         (work.tp > 1, "ranks that divide the words have loss_parallel instead"),
         (work.library != OWN_LIBRARY,
          f"models of library {work.library} return all logits at once"),
         (work.compile, "compile is of the loss of all logits; leave one of the two out"))
-    return next((f"loss {CHUNKED}: {reason}" for holds, reason in reasons if holds), None) if (
-        work.loss == CHUNKED) else None
+    return next((f"loss {work.loss}: {reason}" for holds, reason in reasons if holds), None) if (
+        work.loss != CROSS_ENTROPY) else None
 
 
 def _of_library(work: Training) -> str | None:
@@ -106,8 +113,8 @@ def _undivided_images(work: Training) -> str | None:
          f"{work.model} has no products of attention and MLP for adapters"),
         (work.library != OWN_LIBRARY,
          f"{work.model} is hpcbench's own: library {work.library} has transformers here"),
-        (work.loss == CHUNKED,
-         f"loss {CHUNKED} divides tokens; {work.model} takes images, of few logits"),
+        (work.loss != CROSS_ENTROPY,
+         f"loss {work.loss} divides tokens; {work.model} takes images, of few logits"),
         (work.compile, f"compile is for blocks that are all alike; those of {work.model} have "
          "other extents from stage to stage, each a graph of its own"),
         (work.checkpointing != "none", f"checkpointing would count each batch of {work.model} "
@@ -182,7 +189,7 @@ def training_points(
     steps = {"iterations": block.max_steps} if block.max_steps else {}
     inner = points.measurements(block.model_copy(update=steps), job.config)
     settings = product(*(getattr(block, name) for name in Setting._fields[:-2]),
-                       (block.count_step is not False,), block.loss or (CROSS_ENTROPY,))
+                       (block.count_step is not False,), block.loss or (AUTO,))
     for (model, extents), values, device, env, size in product(
             _models(block), settings, block.device, points.environments(block), block.world_size):
         for spec, options, backends in choices:
@@ -287,12 +294,20 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
         raise ValueError(f"degrees returned dp={degrees.dp} x tp={degrees.tp} x pp={degrees.pp} "
                          f"for {ranks} ranks")
     work = counted(_draft(point, extents, degrees))
+    if point.setting.loss == AUTO and is_ours(spec):
+        work = _with_small_logits(work)
     work = replace(work, flops=any_model.flops_of(shape, work.global_batch, adapters_of(work)))
     if not is_ours(spec):
         _try_all(spec, work)
     reason = spec.ineffective(dict(point.options)) or why_not(work, spec)
     calls = () if work.communication == "off" else spec.calls(work)
     return (work, reason) if reason else (replace(work, calls=calls), None)
+
+
+def _with_small_logits(work: Training) -> Training:
+    """Return a training whose loss is chunked if logits are large and the strategy takes that."""
+    chunked = replace(work, loss=CHUNKED)
+    return chunked if has_large_logits(work) and _not_in_parts(chunked) is None else work
 
 
 def counted(work: Training) -> Training:
@@ -306,14 +321,15 @@ def _extents_of(point: TrainingPoint) -> dict[str, Any]:
 
 
 def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
-    library, model = point.setting.library, point.model
+    library, model, loss = point.setting.library, point.model, point.setting.loss
     return Training(
         strategy=point.strategy.name,
         options=points.in_order(point.strategy.without_idle(dict(point.options))),
         model=model, **any_model.differences(model, extents), **extents,
-        **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
-        parameters=0, flops=(), calls=(),
-        modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,))))
+        **{**point.setting._asdict(), "loss": CROSS_ENTROPY if loss == AUTO else loss},
+        dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, parameters=0, flops=(), calls=(),
+        modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,)),
+                 *((f"torch.nn.modules.{LINEAR}",) if loss == LINEAR else ())))
 
 
 def _try_all(spec: StrategySpec, work: Training) -> None:

@@ -15,7 +15,7 @@ from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import step as steps
 from hpcbench.kinds.training.plan.spec import Groups, adapters_of, buckets, travelling_bytes
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
 from hpcbench.operations.models import ModelShape
 from hpcbench.records import dataclass
 
@@ -263,7 +263,7 @@ def _buffers(rank: _Rank, states: int) -> tuple[int, ...]:
             item.elements for item in models.block_tensors(rank.shape)
             if adapters.packs(item.name)), default=0)
     loss, last, first, ends = _gathered(rank, groups) if groups else _copied(rank)
-    if rank.step.kept.chunked:  # the parts before have left their gradient of the head
+    if rank.step.kept.loss != CROSS_ENTROPY:  # earlier parts have left their gradient of the head
         loss += _head_elements(rank) * rank.step.kept.element
     return loss, last + packed, first + packed, ends, _updating(rank, states)
 

@@ -173,7 +173,7 @@ def _choices(work: Training) -> list[list[Setting]]:
                 sharding.append({"strategies": other.name})
     stronger = _CHECKPOINTINGS.index(work.checkpointing) + 1
     return [[{"checkpointing": value} for value in _CHECKPOINTINGS[stronger:]],
-            [{"loss": CHUNKED}] if work.loss != CHUNKED else [], *switched, sharding]
+            [{"loss": CHUNKED}] if work.loss == CROSS_ENTROPY else [], *switched, sharding]
 
 
 def _together(work: Training, budget: int) -> Iterator[Setting]:

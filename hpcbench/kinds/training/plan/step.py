@@ -17,7 +17,7 @@ from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, part_tensors
 from hpcbench.kinds.training.plan.models import Adapters, Tensor, block_adapters
 from hpcbench.kinds.training.plan.spec import Layout, Pipelining, layout_of, pipelining, stages_on
-from hpcbench.kinds.training.plan.workload import CHUNKED, Training
+from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, LINEAR, Training
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.records import dataclass
 
@@ -28,6 +28,8 @@ _WIDEST = 4
 LOSS_CHUNKS = 8
 """Parts that the tokens of a chunked loss are divided in, as in torchtune (CEWithChunkedOutputLoss)
 and torchtitan, if there are as many."""
+LARGE_LOGITS = 2**28
+"""Bytes of a part's logits in fp32 above which a loss that is left to the plan is chunked."""
 _GELU_PARTS = 3
 """Results of the inner extent that transformers' GELU of GPT-2 keeps beside its input."""
 
@@ -44,7 +46,7 @@ class ActivationLayout:
     tp: int = 1
     by_tokens: bool = False
     by_words: bool = False
-    chunked: bool = False
+    loss: str = CROSS_ENTROPY
     adapters: Adapters | None = None
 
     def of_tokens(self, elements: int, size: int) -> int:
@@ -104,7 +106,7 @@ def head_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     inputs = shape.hidden * kept.element
     if kept.adapters:
         transform, inputs = transform // 2, 0
-    logits = 0 if kept.chunked else logits_of(shape, kept) * _WIDEST
+    logits = logits_of(shape, kept) * _WIDEST if kept.loss == CROSS_ENTROPY else 0
     return _norm_bytes(shape, kept) + transform + inputs + logits
 
 
@@ -113,8 +115,11 @@ def loss_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
 
     Cross entropy is in fp32. Backward has most: logits, their logarithms of probabilities, and a
     gradient, 12 bytes a logit; where ranks divide the words also probabilities. A chunked loss has
-    12 bytes for one part of the tokens. Counted with torch 2.13 by `benchmarks/memory.py`."""
-    if kept.chunked:
+    12 bytes for one part of the tokens, one that is fused with the product its inputs' gradient.
+    Counted with torch 2.13 by `benchmarks/memory.py`."""
+    if kept.loss == LINEAR:
+        return shape.hidden * kept.element
+    if kept.loss != CROSS_ENTROPY:
         return -(-3 * _WIDEST * logits_of(shape, kept) // LOSS_CHUNKS)
     return logits_of(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
 
@@ -275,7 +280,11 @@ def step_of(work: Training) -> Step:
         element=element, wide=element if layout.groups else 4,
         copies=mixed and layout.groups is None, adapters=layout.adapters, tp=work.tp,
         by_tokens=layout.by_tokens, by_words=layout.by_words,
-        chunked=work.loss == CHUNKED)
+        loss=work.loss)
     parts = work.accumulation * (layout.pipeline.microbatches if layout.pipeline else 1)
     samples = -(-most_share(work) // parts)
     return Step(layout, kept, parts, samples, samples * work.seq_length)
+
+
+def has_large_logits(work: Training) -> bool:
+    return step_of(work).tokens * work.vocab * _WIDEST > LARGE_LOGITS

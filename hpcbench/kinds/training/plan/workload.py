@@ -16,7 +16,9 @@ from hpcbench.units import plural
 CROSS_ENTROPY = "cross_entropy"  # torch's own loss: all logits together
 CHUNKED = "chunked_cross_entropy"
 """The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
-LOSSES = (CROSS_ENTROPY, CHUNKED)
+LINEAR = "linear_cross_entropy"
+"""torch's product and loss in one: gradients of a few rows' logits are made as these are."""
+LOSSES = (CROSS_ENTROPY, CHUNKED, LINEAR)
 _SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "tensor", "model", "pipeline", "hybrid",
                "lora", "qlora")
 """Strategies whose first step counts what the next ones do. Plug-ins are not among them."""

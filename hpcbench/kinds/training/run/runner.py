@@ -63,6 +63,7 @@ from hpcbench.units import round_bytes
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 _OF_CPU = "_scaled_dot_product_flash_attention_for_cpu"
+_FUSED_LOSS = "_linear_cross_entropy_batch_chunked"
 _ATTENTION_BACKWARD = frozenset({
     "_scaled_dot_product_flash_attention_backward", f"{_OF_CPU}_backward",
     "_scaled_dot_product_efficient_attention_backward",
@@ -124,6 +125,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
             batch, heads, tokens, extent = queries
             self.scores_again_flops += flop_counter.bmm_flop(
                 (batch * heads, tokens, extent), (batch * heads, extent, keys[2]))
+        elif name == _FUSED_LOSS:  # logits, and gradients of their inputs and weights
+            self.flops += 2 * args[0].numel() * len(args[1]) * (1 + sum(args[12:14]))
         elif name == _OF_CPU:  # torch 2.13 has no formula for it
             self.flops += flop_counter.sdpa_flop_count(*(one.shape for one in args[:3]))
         elif formula := flop_counter.flop_registry.get(func._overloadpacket):

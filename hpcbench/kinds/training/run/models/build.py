@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from hpcbench.kinds.training.plan.any_model import ResNetShape, model_of
 from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import LINEAR, Training
 from hpcbench.kinds.training.run.models.model import Model, Part, ResNet, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.operations.models import OWN_LIBRARY
@@ -48,7 +48,7 @@ def make_model(work: Training, blocks: range | None = None) -> Model:
     if isinstance(shape, ResNetShape):
         model = ResNet(shape, blocks)
     elif work.library == OWN_LIBRARY:
-        model = Transformer(shape, blocks)
+        model = Transformer(shape, blocks, fused=work.loss == LINEAR)
     else:  # importing the library takes seconds, and not everyone has it
         from hpcbench.kinds.training.run.models.library import LibraryModel
 

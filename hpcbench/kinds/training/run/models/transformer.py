@@ -206,6 +206,21 @@ class TokenHead(nn.Module):  # type: ignore[misc]
                 for part in zip(rows.tensor_split(parts), wanted.tensor_split(parts), strict=True)]
         return torch.stack(sums).sum() / len(wanted)
 
+    def fused_loss(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the same by torch's operator, which keeps gradients in place of logits.
+
+        Autocast does not know it. A sum's gradients, unlike a mean's, are not too small for fp16.
+        """
+        rows, wanted = self._normed(x).flatten(0, -2), targets.flatten()
+        device, weight, bias = rows.device.type, self.logits.weight, self.logits.bias
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            rows, weight = rows.to(dtype), weight.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
+        total = F.linear_cross_entropy(rows, weight, wanted, linear_bias=bias, reduction="sum",
+                                       options=nn.LinearCrossEntropyOptions())
+        return total.float() / len(wanted)
+
     def _normed(self, x: torch.Tensor) -> torch.Tensor:
         if self.transform is not None:
             x = F.gelu(self.transform(x))
@@ -226,8 +241,12 @@ class Transformer(Model):
     a stage has both ends; a last stage alone has ``head.logits.weight``, whose gradient is added to
     the first stage's."""
 
-    def __init__(self, shape: ModelShape, blocks: range | None = None) -> None:
+    def __init__(
+        self, shape: ModelShape, blocks: range | None = None, *, fused: bool = False,
+    ) -> None:
+        """``fused``: the loss is that of one operator with the product before it."""
         super().__init__()
+        self._fused = fused
         blocks = range(shape.layers) if blocks is None else blocks
         self.shape = shape
         self.embedding = Embedding(shape) if blocks.start == 0 else None
@@ -256,4 +275,7 @@ class Transformer(Model):
             x = block(x, rotation)
         if self.head is None:
             return x
-        return self.head(x) if targets is None else self.head.chunked_loss(x, targets)
+        if targets is None:
+            return self.head(x)
+        loss = self.head.fused_loss if self._fused else self.head.chunked_loss
+        return loss(x, targets)

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from hpcbench.kinds.training.plan.spec import layout_of
-from hpcbench.kinds.training.plan.workload import CHUNKED, Training
+from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
@@ -127,7 +127,7 @@ class Replica(base.Strategy):
         return total * (even / len(batch[0]))
 
     def mean_loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if self.spec.loss == CHUNKED:
+        if self.spec.loss != CROSS_ENTROPY:
             loss: torch.Tensor = self.model(inputs, targets)
             return loss
         return self._loss(self.model(inputs), targets)
