@@ -14,11 +14,10 @@ from hpcbench.config.schema import Config, stored_config
 from hpcbench.errors import HpcbenchError, UsageError
 from hpcbench.launch.attempt import PlannedRun
 from hpcbench.launch.session import usual_limit_s
-from hpcbench.operations.functions import file_hash
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History
 from hpcbench.records import dataclass
-from hpcbench.texts import Verbosity, path_of
+from hpcbench.texts import Verbosity, file_hash, path_of
 from hpcbench.trace import container
 from hpcbench.units import plural
 

@@ -117,6 +117,13 @@ def path_of(text: str) -> Path:
     return Path(os.fsdecode(data))
 
 
+def file_hash(content: bytes) -> str:
+    """Return 16 hex digits of the SHA-256 of a file's content."""
+    import hashlib  # few commands need it
+
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
 def printable(text: str) -> str:
     r"""Return a text that a terminal shows and does not obey: ESC becomes ``\x1b``.
 

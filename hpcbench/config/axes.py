@@ -16,6 +16,7 @@ from hpcbench.operations.arrival import MOST_NS, TOGETHER, WHO, ArrivalPattern
 from hpcbench.operations.collectives import DTYPE_BYTES as DTYPE_BYTES
 from hpcbench.operations.collectives import MAX_WORLD_SIZE as MAX_WORLD_SIZE
 from hpcbench.operations.collectives import NUMBER_BYTES
+from hpcbench.operations.loads import BALANCED, MATRIX, NUMBERED, PATTERN, Load
 from hpcbench.records import dataclass
 from hpcbench.texts import holds_secret, masked
 from hpcbench.units import duration_text, parse_bytes, parse_duration_ns, shortened
@@ -50,6 +51,8 @@ SPLITS = ("even", "linear", "one_heavy", "zero")
 UNEVEN: Mapping[str, str] = MappingProxyType({
     "none": "even", "linear": "linear", "one_heavy": "one_heavy", "empty": "zero"})
 """Value of a block's key `uneven` -> the split of `SPLITS` that it stands for."""
+LOAD_NAMES = (BALANCED, *(f"{name}:NUMBER" for name in NUMBERED), MATRIX)
+"""How loads of experts are written; ``,seed=NUMBER`` may follow."""
 BUFFERS = ("warm", "cold")
 """Whether a call finds its buffers as they were just restored, or in memory (docs/method.md)."""
 BITWISE = ("band", "bor", "bxor")
@@ -245,6 +248,23 @@ def named(
         return table[name]
 
     return Checked(check, lambda: {"enum": list(table)})
+
+
+def _check_uneven(value: Any) -> str:
+    """Return how parts differ: a name of UNEVEN, or a load, as its `Load.text`."""
+    names = [*UNEVEN, *LOAD_NAMES]
+    if not isinstance(value, str) or value.partition(":")[0] not in (
+            *UNEVEN, BALANCED, *NUMBERED, MATRIX):
+        raise ValueError(unknown_name(value, names))
+    if value in UNEVEN:
+        return value
+    load = Load.from_text(value)
+    return "none" if load.name == BALANCED else load.text
+
+
+UnevenAxis = Annotated[str, Checked(_check_uneven, lambda: {
+    "anyOf": [{"enum": [*UNEVEN]}, {"type": "string", "pattern": f"^({PATTERN})$"}]})]
+"""How the parts of ranks differ in size."""
 
 
 def torch_libraries(backend: str) -> Mapping[str, str]:

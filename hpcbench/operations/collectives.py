@@ -12,7 +12,9 @@ to 16 bytes (nccl-tests: ``(count / nranks) & -(16 / e)``); S is what is left af
 that differ in size are whole multiples (`weights`) of one unit, which is a multiple of 16 bytes.
 Their S is the sum of all parts for all_gather and reduce_scatter. For all_to_all it is the maximum
 over ranks of what a rank sends or receives, as in nccl-tests' alltoallv. Part d of every rank's
-buffer goes to rank d, so this is n times the largest part."""
+buffer goes to rank d, so this is n times the largest part. Parts by a load of experts
+(`operations.loads`), one expert a rank, are rounded to 16 bytes each; S and the largest are as if
+all were equal."""
 
 from __future__ import annotations
 
@@ -24,6 +26,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from hpcbench.errors import PluginError
+from hpcbench.operations.loads import MATRIX, Load, is_load, popularity
 from hpcbench.records import dataclass
 from hpcbench.registry import Registry
 
@@ -317,7 +320,7 @@ def weights(split: str, world_size: int) -> tuple[int, ...]:
     """Return the proportions of the ranks' parts.
 
     ``linear``: r + 1 for rank r; ``one_heavy``: n for rank 0, 1 for the others; ``zero``: nothing
-    for the last rank, 1 for the others."""
+    for the last rank, 1 for the others. Of a load the largest part alone counts."""
     n = world_size
     if split == "linear":
         return tuple(range(1, n + 1))
@@ -326,8 +329,13 @@ def weights(split: str, world_size: int) -> tuple[int, ...]:
     return (*(1,) * (n - 1), 0 if split == "zero" and n > 1 else 1)
 
 
-def part_counts(split: str, world_size: int, count: int) -> list[int]:
+def part_counts(split: str, world_size: int, count: int, dtype: str = "uint8") -> list[int]:
     """Return the elements of every rank's part; ``count`` are those of the largest."""
+    if is_load(split) and split != MATRIX:
+        granule = PART_BYTES // DTYPE_BYTES[dtype]
+        parts = popularity(Load.from_text(split), world_size)
+        return [(2 * count * part + max(parts) * granule) // (2 * max(parts) * granule) * granule
+                for part in parts]
     shares = weights(split, world_size)
     return [count // max(shares) * share for share in shares]
 
@@ -396,7 +404,7 @@ def rank_bytes(
     units = _units(collective, split, world_size)
     part = size_bytes * max(shares) // units
     bytes_of = {"whole": size_bytes, "part": part, "nothing": 0}
-    source = size_bytes * sum(shares) // units if spec.pairwise else bytes_of[spec.source]
+    source = sum(part_counts(split, world_size, part)) if spec.pairwise else bytes_of[spec.source]
     result = bytes_of[spec.result]
     written = max(source, result) if in_place else result
     proof = source if in_place is False and spec.in_place == (True,) else 0

@@ -5,7 +5,6 @@ planner, and what it declares goes on as plain values."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import inspect
 import json
@@ -26,7 +25,7 @@ from typing import Any
 from hpcbench.errors import CaseError
 from hpcbench.import_path import die_with_parent
 from hpcbench.operations.collectives import collectives
-from hpcbench.texts import cut, first_line
+from hpcbench.texts import cut, file_hash, first_line
 from hpcbench.units import plural
 
 Plain = str | int | float | bool | None
@@ -157,11 +156,6 @@ class FunctionFile:
     def place(self, one: DeclaredFunction) -> str:
         """Return where a function stands, for messages."""
         return f"file: {self.path}:{one.line}: {one.name}"
-
-
-def file_hash(content: bytes) -> str:
-    """Return 16 hex digits of the SHA-256 of a file's content."""
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def load_functions(path: str, sha256: str = "") -> Mapping[str, Callable[..., Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import re
 import stat
 from bisect import bisect_right
@@ -18,8 +17,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from hpcbench.errors import FileError
+from hpcbench.errors import CaseError, FileError
 from hpcbench.records import dataclass
+from hpcbench.texts import file_hash
 from hpcbench.units import plural, shortened
 
 BALANCED, LOGNORMAL, ZIPF, MAX_OVER_MEAN, MATRIX = (
@@ -29,7 +29,7 @@ NUMBERED = (LOGNORMAL, ZIPF, MAX_OVER_MEAN)
 LOADS = (BALANCED, *NUMBERED, MATRIX)
 DEDUPS = ("rank", "expert")
 """How often a token is sent: once to each rank that has one of its experts, or to each expert."""
-PATTERN = (rf"({BALANCED}|{MATRIX}|({'|'.join(NUMBERED)}):[0-9]{{1,6}}([.][0-9]{{1,6}})?)"
+PATTERN = (rf"{MATRIX}|({BALANCED}|({'|'.join(NUMBERED)}):[0-9]{{1,6}}([.][0-9]{{1,6}})?)"
            r"(,seed=[0-9]{1,9})?")
 WANTED = (f"write {BALANCED}, {', '.join(f'{name}:NUMBER' for name in NUMBERED)} or {MATRIX}; a "
           "seed follows as ,seed=NUMBER")
@@ -84,6 +84,37 @@ def is_load(text: str) -> bool:
     return re.fullmatch(PATTERN, text) is not None
 
 
+class ExpertTraffic(NamedTuple):
+    """What each rank sends, what it receives, and what it keeps of its own: copies, or bytes."""
+
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+    kept: tuple[int, ...]
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Sequence[int]]) -> ExpertTraffic:
+        """Return that of ``rows[sender][receiver]``."""
+        return cls(tuple(map(sum, rows)), tuple(map(sum, zip(*rows, strict=True))),
+                   tuple(row[rank] for rank, row in enumerate(rows)))
+
+    @property
+    def busiest(self) -> int:
+        """Return the most that a rank sends or receives: nccl-tests' size of an alltoallv."""
+        return max(*self.sent, *self.received)
+
+    @property
+    def busiest_wire(self) -> int:
+        """Return the most that a rank sends to others, or receives from them."""
+        return max(max(sent, received) - kept
+                   for sent, received, kept in zip(*self, strict=True))
+
+    @property
+    def max_over_mean(self) -> float:
+        """Return the most that a rank receives over the mean of all; 1 where nothing is sent."""
+        whole = sum(self.received)
+        return max(self.received) * len(self.received) / whole if whole else 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class ByteMatrix:
     """Bytes from rank to rank, ``rows[sender][receiver]``, and the hash of their file."""
@@ -122,8 +153,6 @@ def read_matrix(path: str) -> ByteMatrix:
     for each sender, square; nccl-tests rounds down to 16 bytes, this does not.
 
     Raises FileError for any other content."""
-    from hpcbench.operations.functions import file_hash  # it imports more than a plan needs
-
     content = _content(path)
     lines = [line.split() for line in content.split(b"\n") if line.strip()]
     width = len(lines)
@@ -163,6 +192,18 @@ def _cell(path: str, row: int, column: int, cell: bytes) -> int:
     return int(value)
 
 
+def planned_matrix(path: str, sha256: str) -> ByteMatrix:
+    """Return the table that was planned. Raises CaseError for another one, or none."""
+    try:
+        matrix = read_matrix(path)
+    except FileError as error:
+        raise CaseError(f"{error}; it must be there on every node") from error
+    if matrix.sha256 != sha256:
+        raise CaseError(f"{path} has changed since the plan was made")
+    return matrix
+
+
+@lru_cache(maxsize=256)
 def popularity(load: Load, experts: int) -> tuple[int, ...]:
     """Return in which proportion tokens go to experts; in whole numbers, the largest is 2^40.
 
@@ -208,6 +249,8 @@ def _shuffled(count: int, *seed: object) -> list[int]:
     """Return the numbers below count in an order that the seed alone decides.
 
     `random.Random.random` gives the same numbers in every version of Python; `shuffle` need not."""
+    import random  # it takes longer to load than most plans need for all else here
+
     draw = random.Random(":".join(map(str, seed))).random
     keys = [draw() for _ in range(count)]
     return sorted(range(count), key=keys.__getitem__)
@@ -241,30 +284,6 @@ def _divided(total: int, parts: Sequence[int]) -> list[int]:
     for one in lacking[:total - sum(counts)]:
         counts[one] += 1
     return counts
-
-
-class ExpertTraffic(NamedTuple):
-    """Copies of tokens that each rank sends, that it receives, and that it keeps of its own."""
-
-    sent: tuple[int, ...]
-    received: tuple[int, ...]
-    kept: tuple[int, ...]
-
-    @property
-    def busiest(self) -> int:
-        """Return the most that a rank sends or receives: nccl-tests' size of an alltoallv."""
-        return max(*self.sent, *self.received)
-
-    @property
-    def busiest_wire(self) -> int:
-        """Return the most that a rank sends to others, or receives from them."""
-        return max(max(way) - kept for *way, kept in zip(*self, strict=True))
-
-    @property
-    def max_over_mean(self) -> float:
-        """Return the most that a rank receives over the mean of all; 1 where nothing is sent."""
-        whole = sum(self.received)
-        return max(self.received) * len(self.received) / whole if whole else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,9 +374,7 @@ class GivenRouting:
         return list(self.cells[rank])
 
     def traffic(self, dedup: str) -> ExpertTraffic:
-        return ExpertTraffic(
-            tuple(map(sum, self.cells)), tuple(map(sum, zip(*self.cells, strict=True))),
-            tuple(self.cells[rank][rank] for rank in range(self.ranks)))
+        return ExpertTraffic.of_rows(self.cells)
 
 
 AnyRouting = Routing | GivenRouting

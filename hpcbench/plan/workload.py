@@ -98,7 +98,7 @@ class Features(NamedTuple):
         settles: calls that are not recorded follow each check of a result: they bring the caches
             back. Calls must be alike: none changes what the next one does.
         needs_all_ranks: no rank can end a call before all ranks have begun it.
-        files: files that have what it runs: path -> `operations.functions.file_hash`.
+        files: files that have what it runs: path -> `texts.file_hash`.
         enters_late: a sample is a call that ranks enter, so they can enter it late on purpose.
         is_for_time: it is measured for its time; runs are not compared by the times of others."""
 

@@ -14,7 +14,15 @@ from typing import Any
 from rich.text import Text
 
 from hpcbench import __version__
-from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS, UNEVEN
+from hpcbench.config.axes import (
+    BACKENDS,
+    DTYPE_BYTES,
+    LOAD_NAMES,
+    OPS,
+    ORDERS,
+    SPLITS,
+    UNEVEN,
+)
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.section import fault_texts
 from hpcbench.errors import how_to_install
@@ -406,7 +414,7 @@ def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
     """Yield the catalogue; ``machine`` is None where it was not probed, or has no torch."""
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
-                         ("uneven parts", UNEVEN), ("orders of cases", ORDERS)):
+                         ("uneven parts", (*UNEVEN, *LOAD_NAMES)), ("orders of cases", ORDERS)):
         yield Sentence(f"{title:<17}{', '.join(names)}", 17)
     yield Text()
     for kind in kinds():

@@ -6,6 +6,7 @@ import csv
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,32 @@ def _splits(worlds: list[int]) -> list[dict[str, Any]]:
     return [_uneven(worlds[-1:], name="types", uneven="linear", dtype=DTYPES, size="100000"),
             _uneven(worlds, name="splits", uneven=["one_heavy", "empty"],
                     size=["1KiB", "100000"])]
+
+
+LOADS = {2: ["zipf:1.2", "lognormal:1,seed=2", "max_over_mean:1.5"], 4: ["zipf:2", "matrix"]}
+
+
+def _loads(table: Path) -> list[dict[str, Any]]:
+    """Return loads of experts; of a table, in which a rank sends nothing and one gets nothing."""
+    table.write_text("0 8192 16 0\n64 32 4000 0\n0 0 0 0\n8 8 8 0\n")
+    return [_block(name=f"loads{ranks}", collective="all_to_all", uneven=uneven, size="40000",
+                   dtype=["fp32", "uint8"], world_size=ranks,
+                   **({"matrix": str(table)} if "matrix" in uneven else {}))
+            for ranks, uneven in LOADS.items()]
+
+
+def test_loads_of_experts_are_exchanged_to_the_byte(job: Finished, outcome: Outcome) -> None:
+    cases = _of(outcome, "loads")
+    assert [(item.status, item.n_wrong) for item in cases] == [("ok", 0)] * 10
+    tables = [item.case.workload for item in cases if item.case.workload.split == "matrix"]
+    assert {(work.size_bytes, work.busiest_wire_bytes, work.received_max_over_mean)
+            for work in tables} == {(8232, 8208, 4 * 8232 / 12328)}
+    with (job.folder / "summary.csv").open() as file:
+        rows = {row["case_id"]: row for row in csv.DictReader(file)}
+    for item in cases:
+        row = rows[item.case.case_id]
+        assert float(row["busiest_rank_gb_per_s"]) > 0
+        assert float(row["received_max_over_mean"]) > 1
 
 
 def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(outcome: Outcome) -> None:
@@ -125,6 +152,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Run what needs no limit of time of its own as one job of four ranks, most on some of them."""
     launcher = launcher_for("mpich", tmp_path_factory.mktemp("groups"))
     config = sweep(benchmarks=[*_groups({4: 2, 3: 3}), *SPOILT, *_rooted(2), *_splits([2, 3]),
+                               *_loads(tmp_path_factory.mktemp("tables") / "table.txt"),
                                *ASYNCHRONOUS, *STRIDED, *BITS], fault=WRONG)
     job = launcher.run(4, config=config, timeout=200).check(1)
     launcher.assert_no_orphans()

@@ -414,6 +414,30 @@ def test_a_million_points_are_refused_with_their_number_and_axes() -> None:
     assert "root 1000 x size 1000" in str(caught.value)
 
 
+def test_loads_of_experts_are_splits_of_all_to_all(tmp_path: Path) -> None:
+    (tmp_path / "table.txt").write_text("0 64 8\n16 0 8\n8 8 6\n")
+    block = {"collective": ["all_to_all", "reduce_scatter"], "size": "1MiB", "world_size": [2, 3],
+             "uneven": ["balanced", "zipf:1.50", "max_over_mean:2.5", "matrix"],
+             "matrix": str(tmp_path / "table.txt")}
+    plan = plan_of(block, ranks=3)
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+    found = {(case.workload.collective, case.workload.split, case.world_size):
+             case for case in plan.cases}
+    assert all((case.skip is None) == (
+        split == "even" or collective == "all_to_all" and (split, ranks) not in (
+            ("max_over_mean:2.5", 2), ("matrix", 3)))
+        for (collective, split, ranks), case in found.items())
+    table = found["all_to_all", "matrix", 2].workload
+    assert (table.size_bytes, table.count, table.busiest_wire_bytes) == (64, 16, 64)
+    assert table.received_max_over_mean == 64 / 40
+    assert found["all_to_all", "zipf:1.5", 2].workload.received_max_over_mean > 1.2
+    for change in ({"matrix": None}, {"uneven": ["none"]}, {"uneven": ["zipf"]},
+                   {"uneven": ["max_over_mean:0.5"]}, {"uneven": [1.5]}):
+        with pytest.raises(ConfigError):
+            plan_of({key: value for key, value in {**block, **change}.items()
+                     if value is not None}, {})
+
+
 def test_a_plan_survives_json() -> None:
     plan = make_plan(load_config(PACKAGED), 4)
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan

@@ -154,6 +154,24 @@ def test_uneven_parts_add_up_to_the_size(
 
 
 @settings(deadline=None)
+@given(st.sampled_from(["zipf:1.2", "lognormal:0.7,seed=3", "max_over_mean:1.5"]), dtypes,
+       st.integers(2, 300), sizes)
+def test_parts_by_a_load_are_as_even_as_16_bytes_allow(
+    split: str, dtype: str, ranks: int, asked: int
+) -> None:
+    size, count = rounded("all_to_all", dtype, ranks, asked, split)
+    element = DTYPE_BYTES[dtype]
+    parts = [part * element for part in part_counts(split, ranks, count, dtype)]
+    assert all(part % PART_BYTES == 0 for part in parts)
+    assert max(parts) == count * element
+    assert size == max(sum(parts), ranks * max(parts)) <= asked
+    assert rank_bytes("all_to_all", False, ranks, size, split) == sum(parts) + 2 * size
+    if split.startswith("max_over_mean") and size:
+        mean = sum(parts) / ranks
+        assert abs(max(parts) / mean - 1.5) < 1.5 * PART_BYTES / mean
+
+
+@settings(deadline=None)
 @given(st.sampled_from(UNEVEN), st.sampled_from(SPLITS), st.integers(2, 100), sizes)
 def test_memory_of_uneven_parts_is_that_of_the_rank_that_holds_most(
     collective: str, split: str, ranks: int, asked: int

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from hpcbench.config.axes import Axis, Groups, Sizes
-from hpcbench.config.section import Block, Cache, CollectiveName, Op, Uneven
+from hpcbench.config.axes import Axis, Groups, Sizes, UnevenAxis
+from hpcbench.config.section import Block, Cache, CollectiveName, Op, Text
+from hpcbench.operations.loads import MATRIX
 
 
 class CollectiveBlock(Block):
     """One sweep over collectives: the product of all lists."""
 
     scales: ClassVar[bool] = True
+    beside: ClassVar[tuple[str, ...]] = (MATRIX,)
+    paths: ClassVar[tuple[str, ...]] = beside
     collective: Axis[CollectiveName] = Field(description="The collective.")
     op: Axis[Op] = Field(
         default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")
@@ -21,9 +25,12 @@ class CollectiveBlock(Block):
         default=(0,), description="Root of broadcast, reduce, gather and scatter, in its group.")
     in_place: Axis[bool] | None = Field(
         default=None, description="Send from the receive buffer; default: as the collective does.")
-    uneven: Axis[Uneven] = Field(
+    uneven: Axis[UnevenAxis] = Field(
         default=("none",),
         description="Parts of different sizes for all_gather, reduce_scatter and all_to_all.")
+    matrix: Text | None = Field(
+        default=None, description="Of uneven matrix: a table of bytes, a row for each sender, as "
+        "nccl-tests' alltoallv takes it; relative to the sweep file.")
     groups: Axis[Groups] = Field(
         default=(1,), description="Equal groups of ranks that run it concurrently: how many of "
         "consecutive ranks, or {size, stride}, {stride}, {count, stride}.")
@@ -36,3 +43,10 @@ class CollectiveBlock(Block):
     size: Sizes = Field(
         default=(2**20,),
         description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")
+
+    @model_validator(mode="after")
+    def _matrix_is_given(self) -> CollectiveBlock:
+        if (MATRIX in self.uneven) != (self.matrix is not None):
+            raise PydanticCustomError("matrix", "uneven matrix and the key matrix, a file, belong "
+                                      "together; give both, or neither")
+        return self

@@ -76,10 +76,21 @@ OF_PAIR = metric("of_measured_link", "bytes/s on a rank's links / measured_link_
 MEASURED_LINK = metric("measured_link_bytes_per_s", "what two ranks reached in the run",
                        apart=True)
 BOUND_BY = roofline.BOUND[0]
+RECEIVED, BUSIEST_BYTES = planned(
+    metric("received_max_over_mean", "uneven all_to_all: the most bytes that a rank receives over "
+           "the mean", title="max/mean", show=Show.RATIO, better="less", optional=True, apart=True),
+    whole("busiest_wire_bytes", "the most that a rank sends to others, or receives from them"))
+BUSIEST = metric(
+    "busiest_rank_bytes_per_s", "busiest_wire_bytes / median_s", title="busiest",
+    show=Show.GB_PER_S, better="more", optional=True)
+IDEAL = metric(
+    "ideal_load_s", "busiest_wire_bytes over measured_link_bytes_per_s, else over what declared "
+    "links allow", title="ideal", show=Show.US, optional=True, apart=True)
 METRICS = (
     SIZE, COUNT, OP, ROOT, *_OTHERS,
     metric("busbw_factor", "bus bandwidth over algorithm bandwidth"),
-    ISSUE_S, ALGBW, BUSBW, OF_LINK, OF_PAIR, MEASURED_LINK, *roofline.BOUND)
+    ISSUE_S, ALGBW, BUSBW, OF_LINK, OF_PAIR, MEASURED_LINK, RECEIVED, BUSIEST_BYTES, BUSIEST,
+    IDEAL, *roofline.BOUND)
 
 
 def issue_s(item: CaseResult) -> float | None:
@@ -92,7 +103,7 @@ def issue_s(item: CaseResult) -> float | None:
 class CollectiveDeriver(kind_facts.Deriver):
     """Derives bandwidths; cases that were not ok have a ``busbw_factor``, too."""
 
-    version = 7
+    version = 8
     columns = METRICS
 
     def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
@@ -146,10 +157,13 @@ def _derived(item: CaseResult, hardware: Mapping[str, Any]) -> Values:
     carried, measured = _wire_rate(item, rates), roofline.measured_link(item, hardware)
     link = item.timing and item.timing.link_bytes_per_s
     shown = carried if item.case.arrival == TOGETHER else None  # else a delay is in its time
+    busiest, rate = of.busiest_wire_bytes, measured or link
     return {**values, **(asdict(rates) if rates else {}),
             "of_link": shown.bytes_per_s / link if shown and link else None,
             "of_measured_link": shown.bytes_per_s / measured if shown and measured else None,
             "measured_link_bytes_per_s": measured,
+            BUSIEST.name: busiest / item.statistics.median_s if busiest and rates else None,
+            IDEAL.name: busiest / rate if busiest and rate else None,
             **roofline.roofline_values(_roofline(item, carried, hardware))}
 
 

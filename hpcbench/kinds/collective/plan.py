@@ -6,13 +6,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hpcbench.config.axes import TORCH, UNEVEN, library_of
 from hpcbench.operations import collectives
+from hpcbench.operations.loads import (
+    MATRIX,
+    ByteMatrix,
+    ExpertTraffic,
+    Load,
+    is_load,
+    read_matrix,
+)
 from hpcbench.plan import points as measured
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
 USUAL: Mapping[str, Any] = MappingProxyType({
     "split": "even", "groups": 1, "group_stride": 1, "buffers": "warm", "asynchronous": False})
 """Usual values, which labels leave out."""
+_DERIVED = ("size_bytes", "count", "matrix", "received_max_over_mean", "busiest_wire_bytes")
+"""Fields that follow from others; of a file its hash counts."""
 ISSUE = "issue"
 """The phase of an asynchronous call until it returns; the rest of its sample is waiting."""
 
@@ -45,7 +55,10 @@ class Collective(Workload):
     are None where the collective has no such option; a barrier moves no data, its dtype is uint8
     by convention. ``groups`` equal groups of ranks that are ``group_stride`` apart run it at the
     same time; sizes, counts and ``root`` are those of one group. With ``buffers`` ``cold``, calls
-    take turns over `sets` of buffers. ``asynchronous``: issued with async_op, then waited for."""
+    take turns over `sets` of buffers. ``asynchronous``: issued with async_op, then waited for.
+    ``matrix`` is the file of split ``matrix``, ``sha256`` identifies its content. An all_to_all
+    whose split is not even has ``received_max_over_mean``, of the bytes that ranks receive, and
+    ``busiest_wire_bytes``: the most that a rank sends to others, or receives from them."""
 
     collective: str
     dtype: str
@@ -60,11 +73,15 @@ class Collective(Workload):
     buffers: str = "warm"
     group_stride: int = 1
     asynchronous: bool = False
+    matrix: str = ""
+    sha256: str = ""
+    received_max_over_mean: float | None = None
+    busiest_wire_bytes: int | None = None
 
     def choice(self) -> Choice:
         """Return the fields that distinguish the collective; sizes are those of the sweep file."""
         axes = {name: value for name, value in asdict(self).items()
-                if name not in ("size_bytes", "count")}
+                if name not in _DERIVED}
         return Choice(axes, axes)
 
     @property
@@ -97,7 +114,9 @@ class Collective(Workload):
             profiled_for=frozenset({"communication"}), has_result=traits.moves_data,
             settles=not self.asynchronous, enters_late=True, has_phases=self.asynchronous,
             cold_bytes=self.cold_bytes,
-            needs_all_ranks=traits.needs_all_ranks and self.split != "zero")
+            needs_all_ranks=traits.needs_all_ranks and not (
+                self.split == "zero" or is_load(self.split)),
+            files={self.matrix: self.sha256} if self.matrix else {})
 
     def label(self, world_size: int) -> Label:
         traits, parts = self.traits, [self.collective]
@@ -160,6 +179,8 @@ class Point(NamedTuple):
     cache: str
     asynchronous: bool
     size: int
+    file: str
+    matrix: ByteMatrix | None
 
     @property
     def division(self) -> Division:
@@ -172,14 +193,16 @@ class Point(NamedTuple):
 
 
 def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
-    """Yield the points of a block; ``all`` becomes the job's world size."""
+    """Yield the points of a block; ``all`` becomes the job's world size. Raises FileError."""
     axes = axes_of(block, job.config)
+    matrix = read_matrix(block.matrix) if block.matrix else None
     axes["env"] = measured.environments(block)
     axes["world_size"] = tuple(job.world_size if k == "all" else k for k in block.world_size)
     for values in product(*axes.values()):
         value = dict(zip(axes, values, strict=True))
         common = measured.CommonPoint(*(value[name] for name in measured.CommonPoint._fields))
-        yield Point(common, *(value[name] for name in Point._fields[1:]))
+        own = {name: value[name] for name in Point._fields if name in value}
+        yield Point(common, **own, file=block.matrix or "", matrix=matrix)
 
 
 def _division(requested: int | Mapping[str, int], world_size: int) -> Division:
@@ -257,16 +280,18 @@ def _identity(work: Collective, point: Point) -> dict[str, Any]:
         identity["requested_bytes"] = work.requested_bytes
     if point.division.unfit and not isinstance(point.groups, int):
         identity["asked_groups"] = point.groups
+    if work.matrix:
+        identity["sha256"] = work.sha256
     return identity | work.unusual()
 
 
 def _workload(point: Point) -> Collective:
     traits = collectives.collective_spec(point.collective)
     dtype = point.common.dtype if traits.moves_data else "uint8"
-    split = UNEVEN[point.uneven] if traits.uneven else "even"
+    split = UNEVEN.get(point.uneven, point.uneven) if traits.uneven else "even"
     division = point.division
     size, count = collectives.rounded(point.collective, dtype, point.group_size, point.size, split)
-    return Collective(
+    work = Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
         in_place=None if traits.in_place is None else (
@@ -275,6 +300,35 @@ def _workload(point: Point) -> Collective:
         asynchronous=point.asynchronous,
         split=split, groups=division.groups, group_stride=division.stride,
         buffers=point.cache if traits.moves_data else "warm")
+    return _loaded(work, point) if split != "even" and traits.pairwise else work
+
+
+def _loaded(work: Collective, point: Point) -> Collective:
+    """Return an uneven all_to_all with its bytes from rank to rank; a table decides its size."""
+    ranks, element = point.group_size, collectives.DTYPE_BYTES[work.dtype]
+    if point.matrix is None or work.split != MATRIX:
+        parts = collectives.part_counts(work.split, ranks, work.count, work.dtype)
+        traffic = ExpertTraffic.of_rows([[element * count for count in parts]] * ranks)
+    else:
+        rows = point.matrix.of(ranks)
+        traffic = ExpertTraffic.of_rows(rows)
+        work = replace(work, matrix=point.file, sha256=point.matrix.sha256,
+                       requested_bytes=traffic.busiest, size_bytes=traffic.busiest,
+                       count=max(map(max, rows)) // element)
+    return replace(work, received_max_over_mean=traffic.max_over_mean,
+                   busiest_wire_bytes=traffic.busiest_wire)
+
+
+def _unfit_load(point: Point, work: Collective) -> str | None:
+    """Return why the ranks cannot divide data by a load, or None."""
+    if not is_load(work.split):
+        return None
+    if not work.traits.pairwise:
+        return f"split {work.split}: loads of experts are of all_to_all, not of {work.collective}"
+    if point.matrix and work.matrix:
+        return point.matrix.unfit(
+            point.group_size, collectives.DTYPE_BYTES[work.dtype], f"elements of {work.dtype}")
+    return Load.from_text(work.split).unfit(point.group_size)
 
 
 def _estimate_s(
@@ -307,7 +361,7 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
         return f"split {work.split} needs at least 2 ranks{where}"
     if work.root is not None and work.root >= ranks:
         return f"root {work.root} is not one of {ranks} ranks{where}"
-    return None
+    return _unfit_load(point, work)
 
 
 def _unfit_for_cold(work: Collective, *, cuda_graph: bool) -> str | None:

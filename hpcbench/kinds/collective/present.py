@@ -175,7 +175,8 @@ RESULTS = (
     derive.SIZE, derive.COUNT, of_case(Column("type", "type"), lambda item: _type(item.case)),
     derive.OP, derive.ROOT,
     of_case(Column("place", "place"), lambda item: _place(item.case)), TIME, INTERVAL, P95,
-    derive.ISSUE_S, derive.ALGBW, derive.BUSBW, derive.OF_LINK, derive.OF_PAIR, derive.BOUND_BY,
+    derive.ISSUE_S, derive.ALGBW, derive.BUSBW, derive.RECEIVED, derive.BUSIEST, derive.IDEAL,
+    derive.OF_LINK, derive.OF_PAIR, derive.BOUND_BY,
     of_case(columns.WRONG, lambda item: (
         columns.wrong_cell(item) if collective_of(item.case).traits.moves_data else None)),
     *OUTCOME, of_case(Column("library", "library", meaning="what libraries say of the call",

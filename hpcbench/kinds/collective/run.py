@@ -19,7 +19,8 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.collective.plan import ISSUE, Collective
 from hpcbench.measurement.runner import Runner
 from hpcbench.operations import data
-from hpcbench.operations.collectives import cold_bytes, part_counts
+from hpcbench.operations.collectives import DTYPE_BYTES, cold_bytes, part_counts
+from hpcbench.operations.loads import planned_matrix
 from hpcbench.operations.place import Buffers, DirectCalls, Place
 from hpcbench.plan.workload import Workload
 from hpcbench.registry import load
@@ -296,10 +297,11 @@ class AllToAll(Operation):
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
-        self.sent = part_counts(spec.split, place.world_size, spec.count)
-        start, own = sum(self.sent[:place.rank]), self.sent[place.rank]
-        self.received = [own] * place.world_size
-        parts = [data.moved(rank, start, own, self.dtype) for rank in place.numbers]
+        rows = _exchanged(spec, place.world_size)
+        self.sent = rows[place.rank]
+        self.received = [row[place.rank] for row in rows]
+        parts = [data.moved(rank, sum(row[:place.rank]), row[place.rank], self.dtype)
+                 for rank, row in zip(place.numbers, rows, strict=True)]
         self.expected = self.on_device(torch.cat(parts))
         self.source = self.on_device(data.moved(place.number, 0, sum(self.sent), self.dtype))
         self.given = self.source
@@ -308,6 +310,15 @@ class AllToAll(Operation):
     def issue(self, *, async_op: bool) -> Any:
         return dist.all_to_all_single(self.output, self.source, group=self.place.group,
                                       async_op=async_op)
+
+
+def _exchanged(spec: Collective, ranks: int) -> list[list[int]]:
+    """Return the elements that each rank sends to each. Raises CaseError for another table."""
+    if not spec.matrix:
+        return [part_counts(spec.split, ranks, spec.count, spec.dtype)] * ranks
+    element = DTYPE_BYTES[spec.dtype]
+    return [[cell // element for cell in row]
+            for row in planned_matrix(spec.matrix, spec.sha256).of(ranks)]
 
 
 class UnevenAllToAll(AllToAll):

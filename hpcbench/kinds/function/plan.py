@@ -24,6 +24,7 @@ from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.records import dataclass
+from hpcbench.texts import file_hash
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Launch
@@ -188,7 +189,7 @@ def read_functions(path: str, launch: Launch) -> functions.FunctionFile:
     except ValueError:
         raise ConfigError(f"file: {path} ended Python with code {code} when it was "
                           "imported; see what it printed above") from None
-    return functions.FunctionFile(absolute, functions.file_hash(content), benchmarks)
+    return functions.FunctionFile(absolute, file_hash(content), benchmarks)
 
 
 def _imported(path: str, launch: Launch) -> tuple[int, bytes]:

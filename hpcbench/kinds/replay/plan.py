@@ -20,7 +20,6 @@ from hpcbench.errors import ConfigError, FileError
 from hpcbench.kinds.replay.block import ReplayBlock
 from hpcbench.operations import traffic
 from hpcbench.operations.collectives import DTYPE_BYTES, Call, calls_of, collectives
-from hpcbench.operations.functions import file_hash
 from hpcbench.operations.traffic import form_id
 from hpcbench.plan import points
 from hpcbench.plan.case import Case, Planner, PlanRequest
@@ -28,6 +27,7 @@ from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.support import resolve_device, traits_of, unfit_world, unsupported
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.records import dataclass
+from hpcbench.texts import file_hash
 from hpcbench.units import plural
 
 if TYPE_CHECKING:
