@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcbench.backends.child import Child
 from hpcbench.config.axes import NCCL_TESTS_SPLIT, SPLIT_HINT
 from hpcbench.errors import ExitCode, HpcbenchError, UsageError, command_line
 from hpcbench.launch import measuring, run_folder
@@ -20,6 +22,7 @@ from hpcbench.launch.launcher import StopRequests, announced_rank, by_torchrun, 
 from hpcbench.launch.probe import JobMachine, probe_ranks, resolve, versions
 from hpcbench.launch.session import (
     AgreedError,
+    RankIdentity,
     Session,
     from_root,
     on_all,
@@ -201,7 +204,8 @@ def _reduce_and_report(
     print_corrections(results, said)
     with verbosity.stage("summaries and plots"), process.rare_collection():
         advice = topic_results_in(folder.path)
-        write_reports(results, folder.path, advice, verbosity.announce, verbosity.complain)
+        write_reports(results, folder.path, advice, verbosity,
+                      beside=_in_fork if _may_fork(attempt.topology) else None)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder.path, results)
     if config.profiling.target and not verbosity.is_quiet:
@@ -211,6 +215,33 @@ def _reduce_and_report(
     if not verbosity.is_quiet:
         print_profiles(profile_lines)
     return int(final_code(results))
+
+
+def _may_fork(topology: RankIdentity) -> bool:
+    """Return whether a fork has a core of its own, and neither threads of torch nor memory that a
+    network adapter writes to are in this process."""
+    return ("torch" not in sys.modules and len(topology.nodes) == 1
+            and process.usable_cores(process.KernelFiles()) > 1)
+
+
+@contextlib.contextmanager
+def _in_fork(work: Callable[[], object]) -> Iterator[Callable[[], str | None]]:
+    """Have a fork of this process do work; give the call that waits for it: None, or how it was
+    lost."""
+    try:
+        child = Child(lambda: [("done", work())])
+    except OSError as error:
+        failed = f"could not be started: {error}"
+        yield lambda: failed
+        return
+    try:
+        yield lambda: child.answers(math.inf, _STUCK_S).lost
+    finally:
+        child.close()
+
+
+_STUCK_S = 10.0
+"""A fork that has used no core for so long is given up: it waits for a disk at most."""
 
 
 def _import_reports(planned: PlannedRun) -> None:

@@ -48,7 +48,7 @@ def reduce(
         results = reduce_folder(folder, allow_mixed=allow_mixed)
     with verbosity.stage("summaries and plots"):
         advice = topic_results_in(folder)
-        write_reports(results, folder, advice, verbosity.announce, verbosity.complain)
+        write_reports(results, folder, advice, verbosity)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder, results)
     report_run(results, folder, advice, verbosity, explain=explain)

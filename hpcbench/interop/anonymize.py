@@ -30,7 +30,7 @@ from hpcbench.reduce.results import SCHEMA_VERSION as RESULTS_VERSION
 from hpcbench.reduce.results_file import FILE_NAME, FORMAT, open_results
 from hpcbench.report.answer_lines import topic_results_in
 from hpcbench.report.summary import write_reports
-from hpcbench.texts import say, to_json
+from hpcbench.texts import Verbosity, to_json
 from hpcbench.trace import container
 from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
 from hpcbench.trace.journal import Frame, Kind, pack_frame, scan
@@ -274,7 +274,7 @@ def anonymize(
             _prove_same(run, beside)
             with open_results(beside) as file:
                 results = file.results
-            write_reports(results, beside, topic_results_in(beside), complain=say,
+            write_reports(results, beside, topic_results_in(beside), Verbosity.QUIET,
                           shown=target.name)
         beside.rename(target)
     except OSError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, fields
 from operator import methodcaller
 from pathlib import Path
@@ -46,9 +46,10 @@ from hpcbench.report.charts import charts_of
 from hpcbench.report.document import NOT_DRAWN, Drawn
 from hpcbench.report.report_file import FORMATS, NAME, write_report
 from hpcbench.report.terminal import print_document
-from hpcbench.texts import as_field, to_json, valid
+from hpcbench.texts import Verbosity, as_field, to_json, valid
 from hpcbench.trace.container import whole_file
 from hpcbench.units import in_summary_units, plural
+from hpcbench.views.chart import in_fields
 from hpcbench.views.columns import late_start
 from hpcbench.views.metric_tables import fields_of, metric_row
 from hpcbench.views.presenter import presenter_of
@@ -107,61 +108,92 @@ _COMMON = (*fields_of((*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING)), *_BE
 
 _MISSING = "not_measured"
 """The section with the reasons why others are null."""
+Work = Callable[[], object]
+Beside = Callable[[Work], AbstractContextManager[Callable[[], str | None]]]
+"""Starts work, and gives the call that waits for its end: None, or how it was lost."""
+
+
+@contextmanager
+def _afterwards(work: Work) -> Iterator[Callable[[], None]]:
+    """Give the call that does the work in this process."""
+    def do() -> None:
+        work()
+
+    yield do
 
 
 def write_reports(
     results: Results, folder: Path, advice: Sequence[TopicResult],
-    announce: Callable[[str], None] | None = None, complain: Callable[[str], None] | None = None,
-    shown: str = "",
+    verbosity: Verbosity | None = None, shown: str = "", beside: Beside | None = None,
 ) -> list[Path]:
     """Write the summaries and, unless `output` refuses, plots and report; return their paths.
 
     Both read their samples from ``folder/results.h5``; where no case is ok there are no plots.
-    ``advice`` are the answers. The report calls the run ``shown``, or its folder. ``announce`` gets
-    a line before each. Raises FileError if a file cannot be written; ``complain``, if given, gets a
-    line instead of what plots or report raise."""
+    ``advice`` are the answers. The report calls the run ``shown``, or its folder; it is written
+    ``beside`` the plots, or after them. Raises FileError if a file cannot be written; with a
+    ``verbosity`` each is announced, and what plots or report raise is a line of complaint."""
     written = write_summary(results, folder, advice)
     output = results.plan.config.get("output", {})
-    target = folder / f"{NAME}{FORMATS['html']}"
-    drawn = NOT_DRAWN
-    with open_again(folder / FILE_NAME, results) as file:
-        if output.get("plots", True):
-            with _optional("plots", folder, complain):
-                drawn = Drawn(charts_of(results, file, advice))
-                written += _drawn(drawn, results, folder, announce)
-        if output.get("report", True):
-            with _optional("report", folder, complain):
-                if announce:
-                    announce(f"writing {target}")
-                run = Run(shown or valid(str(folder)), results, file)
-                written.append(write_report([run], "html", target, drawn))
+    target, drawn = folder / f"{NAME}{FORMATS['html']}", NOT_DRAWN
+    if output.get("plots", True):
+        with _optional("plots", folder, verbosity):
+            drawn = _drawn(results, folder, advice, verbosity)
+
+    def report() -> None:
+        with open_again(folder / FILE_NAME, results) as file:
+            write_report([Run(shown or valid(str(folder)), results, file)], "html", target, drawn)
+
+    has_report = output.get("report", True)
+    start = beside if beside and has_report and drawn.charts else _afterwards
+    with start(report) as finish:
+        with _optional("plots", folder, verbosity):
+            written += _plotted(drawn, results, folder)
+        if has_report:
+            with _optional("report", folder, verbosity):
+                if verbosity:
+                    verbosity.announce(f"writing {target}")
+                if lost := finish():
+                    (verbosity or Verbosity.NORMAL).complain(
+                        f"note: {target} is written again: its process {lost}")
+                    report()
+                written.append(target)
     return written
 
 
 @contextmanager
-def _optional(
-    what: str, folder: Path, complain: Callable[[str], None] | None,
-) -> Iterator[None]:
-    """Let an optional part fail with a line to ``complain``; raise its error without one."""
+def _optional(what: str, folder: Path, verbosity: Verbosity | None) -> Iterator[None]:
+    """Let an optional part fail with a complaint; raise its error without ``verbosity``."""
     try:
         yield
     except Exception as error:
-        if complain is None:
+        if verbosity is None:
             raise
         expected = isinstance(error, (HpcbenchError, OSError))
         why = str(error) if expected else f"{type(error).__name__}: {error}"
-        complain(f"note: no {what}: {why}; once this is mended: "
-                 f"{command_line('reduce', folder)}")
+        verbosity.complain(f"note: no {what}: {why}; once this is mended: "
+                           f"{command_line('reduce', folder)}")
 
 
 def _drawn(
-    drawn: Drawn, results: Results, folder: Path, announce: Callable[[str], None] | None,
-) -> list[Path]:
-    """Draw the charts, if there are any: importing matplotlib alone takes half a second."""
+    results: Results, folder: Path, advice: Sequence[TopicResult],
+    verbosity: Verbosity | None,
+) -> Drawn:
+    """Return the charts with their figures, if there are any: importing matplotlib alone takes half
+    a second."""
+    with open_again(folder / FILE_NAME, results) as file:
+        charts = charts_of(results, file, advice)
+    if not charts:
+        return NOT_DRAWN
+    if verbosity:
+        verbosity.announce(f"drawing {plural(len(charts), 'plot')} in {folder / 'plots'}")
+    from hpcbench.report.plots import bare
+
+    return Drawn(charts, {id(chart): bare(in_fields(chart)) for chart in charts})
+
+
+def _plotted(drawn: Drawn, results: Results, folder: Path) -> list[Path]:
     if not drawn.charts:
         return []
-    if announce:
-        announce(f"drawing {plural(len(drawn.charts), 'plot')} in {folder / 'plots'}")
     from hpcbench.report.plots import plot_charts
 
     return plot_charts(drawn.charts, results, folder / "plots", figures=drawn.figures)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from hpcbench import run
 from hpcbench.__main__ import main
 from hpcbench.config import axes as names
 from hpcbench.errors import FileError
@@ -18,7 +23,8 @@ from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import by_rule, print_listing
 from hpcbench.report.plots import plot_file
 from hpcbench.report.results_lines import closing_lines
-from hpcbench.report.summary import write_reports
+from hpcbench.report.summary import Work, write_reports
+from hpcbench.texts import Verbosity
 from hpcbench.views.table import MODES, USUAL_FOLDS
 from results_factory import (
     MemorySamples,
@@ -51,6 +57,33 @@ def test_every_report_of_a_run(tmp_path: Path) -> None:
     assert all((tmp_path / name).is_file() for name in written)
 
 
+def test_a_report_beside_the_plots_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also where its process dies, or cannot be: it is written again, with a note."""
+    @contextmanager
+    def dying(_: object) -> Iterator[Callable[[], str | None]]:
+        with run._in_fork(lambda: os._exit(3)) as finish:
+            yield finish
+
+    @contextmanager
+    def lacking(work: Work) -> Iterator[Callable[[], str | None]]:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fork", Mock(side_effect=BlockingIOError("no process is left")))
+            with run._in_fork(work) as finish:
+                yield finish
+
+    pages = []
+    for beside in (None, run._in_fork, dying, lacking):
+        stored(tmp_path, mixed_results())
+        write_reports(mixed_results(), tmp_path, (), Verbosity.QUIET, "name", beside)
+        pages.append((tmp_path / "report.html").read_bytes())
+        (tmp_path / "report.html").unlink()
+    assert len({*pages}) == 1
+    dead, lacked = capsys.readouterr().err.splitlines()
+    assert "exit code 3" in dead and "no process is left" in lacked
+
+
 def test_no_plots_if_not_asked_for_or_nothing_is_ok(tmp_path: Path) -> None:
     results = make_results((not_ok(make_case(), "failed", "killed"),))
     stored(tmp_path, results)
@@ -69,10 +102,13 @@ def test_advice_is_offered_only_where_something_was_measured(tmp_path: Path) -> 
     assert "hpcbench advise" not in str([*closing_lines(failed, tmp_path)])
 
 
-def test_what_is_drawn_is_announced_before(tmp_path: Path) -> None:
-    results, said = mixed_results(), list[str]()
+def test_what_is_drawn_is_announced_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = mixed_results()
     stored(tmp_path, results)
-    write_reports(results, tmp_path, (), said.append)
+    write_reports(results, tmp_path, (), Verbosity.NORMAL)
+    said = capsys.readouterr().out.splitlines()
     assert said == [f"drawing 3 plots in {tmp_path / 'plots'}",
                     f"writing {tmp_path / 'report.html'}"]
 

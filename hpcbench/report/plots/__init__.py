@@ -67,9 +67,12 @@ DRAWERS: Mapping[type[Chart], Callable[[Any, Style], Figure]] = MappingProxyType
 """Kind of chart -> function that draws one."""
 
 
-def draw(chart: Chart, origin: str, style: Style = REPORT) -> Figure:
-    """Return the figure of a chart; ``origin``, below it, names its run."""
-    figure = bare(chart, style)
+def draw(
+    chart: Chart, origin: str, style: Style = REPORT, figure: Figure | None = None,
+) -> Figure:
+    """Return the figure of a chart, which may be there but for the footer; ``origin``, in this,
+    names its run."""
+    figure = figure or bare(chart, style)
     if not style.is_narrow:
         with our_look():
             footer(figure, chart, origin, style)
@@ -147,30 +150,30 @@ def plot_results(
 
 def plot_charts(
     charts: Iterable[Chart], results: Results, folder: Path, image_format: str = "png",
-    style: Style = REPORT, figures: dict[int, Figure] | None = None,
+    style: Style = REPORT, figures: Mapping[int, Figure] = MappingProxyType({}),
 ) -> list[Path]:
     """Write a figure of each chart into ``folder`` and return their paths. Raises FileError.
 
-    ``figures`` gets them by the id of each chart, for `drawn`, which has no footer."""
+    ``figures`` are those that are `bare`, by the id of their chart, and stay so."""
     paths = []
     for chart in charts:
         paths.append(folder / f"{chart.file_stem}.{image_format}")
-        figure = write(chart, origin_text(results), paths[-1], style)
-        if figures is not None:
-            for line in figure.texts[-FOOTER_LINES:]:
-                line.remove()
-            figures[id(chart)] = figure
+        write(chart, origin_text(results), paths[-1], style, figures.get(id(chart)))
     return paths
 
 
-def write(chart: Chart, origin: str, path: Path, style: Style = REPORT) -> Figure:
+def write(
+    chart: Chart, origin: str, path: Path, style: Style = REPORT, figure: Figure | None = None,
+) -> None:
     """Write a chart's figure, as ``path`` ends, and its caption beside it. Raises FileError."""
     chart, origin = in_fields(chart), as_field(origin)
     with whole_file(path.with_suffix(".txt"), make_folder=True) as part:
         part.write_text(caption(chart, origin), encoding="utf-8")
-    figure = draw(chart, origin, style)
-    save(figure, path, path.suffix[1:])
-    return figure
+    whole = draw(chart, origin, style, figure)
+    save(whole, path, path.suffix[1:])
+    if figure is not None:
+        for line in figure.texts[-FOOTER_LINES:]:
+            line.remove()
 
 
 def plot_comparisons(answer: Compared, path: Path) -> list[Path]:
