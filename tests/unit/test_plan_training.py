@@ -439,6 +439,26 @@ def test_nominal_flops_are_those_of_the_published_formula() -> None:
         assert hardware_flops(same, nominal=True) == hardware_flops(same)
 
 
+def test_every_nth_block_or_attention_is_computed_again() -> None:
+    """Korthikanti et al., section 5: attention again costs its products and scores."""
+    def planned(checkpointing: str) -> Training:
+        return work_of(1, model="gpt2", layers=12, strategies="single", batch_size=2,
+                       checkpointing=checkpointing, loss="cross_entropy")
+
+    none, third, attention = map(planned, ("none", "selective:3", "attention"))
+    assert planned("selective:1") == planned("full")
+    assert planned("selective:02") == planned("selective")
+    again = {work.checkpointing: hardware_flops(work) - hardware_flops(none)
+             for work in (third, planned("full"), attention)}
+    assert again["selective:3"] * 3 == again["full"]
+    tokens, hidden = 2 * 1024, 768  # q, k, v; scores and values; not the last product
+    assert again["attention"] == 12 * 2 * tokens * (3 * hidden**2 + 2 * 1024 * hidden)
+    kept = [predict(work).memory.activations for work in (none, attention)]
+    assert kept[0] - kept[1] == 12 * tokens * (4 * 4 * hidden + 4 * 12)  # q, k, v, the result
+    with pytest.raises(ConfigError, match="selective:0"):
+        planned("selective:0")
+
+
 BOTH = [False, True]
 SETS: dict[str, Any] = {
     "data": {"comm_hook": ["none", "powersgd"]}, "fsdp": {"reshard": BOTH}, "hsdp": {},

@@ -85,7 +85,7 @@ def test_a_block_keeps_its_input_and_what_products_return(
         models = [model.bfloat16() for model in models]
     small, large = (left_by(model, torch.bfloat16 if arithmetic == "autocast" else None)
                     for model in models)
-    assert large - small == 2 * TOKENS * recomputed_bytes(shape_of(one), kept, products=True)
+    assert large - small == 2 * TOKENS * recomputed_bytes(shape_of(one), kept, "operators")
 
 
 @pytest.mark.parametrize("name", ["lora", "qlora"])
@@ -103,7 +103,7 @@ def test_with_adapters_it_keeps_their_products_too(
             strategy = low_rank(replace(one, layers=layers), place)
             found.append(left_by(strategy.plain, torch.bfloat16))
     kept = step_of(one).kept
-    of_block = recomputed_bytes(shape_of(one), kept, products=True)
+    of_block = recomputed_bytes(shape_of(one), kept, "operators")
     assert found[1] - found[0] == 2 * TOKENS * of_block
 
 
@@ -122,7 +122,7 @@ def test_sums_over_ranks_are_kept_whole(family: str, by_tokens: bool) -> None:
             strategy.close()
     kept = step_of(work).kept
     assert found[1] - found[0] == 2 * TOKENS * recomputed_bytes(
-        shape_of(work), kept, products=True)
+        shape_of(work), kept, "operators")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -108,7 +108,7 @@ def test_a_compiled_block_keeps_no_more_than_is_predicted(
     one, three = (kept_bytes(replace(work, layers=layers)) for layers in (1, 3))
     shape, kept = shape_of(work), ActivationLayout(2, 4, copies=True)
     predicted = (block_bytes(shape, kept) if checkpointing == "none" else
-                 recomputed_bytes(shape, kept, products=checkpointing == "operators"))
+                 recomputed_bytes(shape, kept, checkpointing))
     assert 0.5 * predicted < (three - one) / (2 * 2 * 40) <= predicted
 
 

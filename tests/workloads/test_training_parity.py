@@ -44,6 +44,7 @@ def place() -> Iterator[Place]:
     {}, {"accumulation": 2, "checkpointing": "full"}, {"accumulation": 4, "optimizer": "sgd"},
     {"checkpointing": "selective", "model": "llama3-8b"}, {"model": "bert-large"},
     {"loss": CHUNKED, "accumulation": 2}, {"loss": CHUNKED, "model": "bert-large"},
+    {"checkpointing": "attention", "model": "llama3-8b"}, {"checkpointing": "selective:3"},
     {"loss": LINEAR, "accumulation": 2}, {"loss": LINEAR, "model": "bert-large"}])
 def test_torch_in_one_process_is_right(place: Place, dtype: str, changes: dict[str, Any]) -> None:
     found = parity(training("single", dtype=dtype, **changes), place, Single)

@@ -158,6 +158,8 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
     ("weights", {"strategies": {"hybrid": {"pp": 2, "data": "replicate"}}, "dtype": "fp32",
                  "layers": 8}),
     ("activations", {"strategies": "hsdp", "dtype": "fp32"}),
+    ("activations", {"strategies": ["data", "fsdp"], "checkpointing": ["attention",
+                                                                       "selective:3"]}),
     ("activations", {"strategies": "fsdp", "library": "transformers"}),
     ("weights", {"strategies": {"qlora": {"over": "data"}}})])
 def test_a_step_takes_what_is_predicted(benchmark: Any, shape: str, block: dict[str, Any]) -> None:
@@ -178,6 +180,8 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": "model", "accumulation": 2},
     {"strategies": {"lora": {"over": ["data", "fsdp"]}}, "checkpointing": "full"},
     {"strategies": ["data", "lora"], "loss": "linear_cross_entropy"},
+    {"strategies": ["fsdp", "lora", "tensor"], "checkpointing": ["attention", "selective:3"]},
+    {"strategies": {"tensor": {"sequence_parallel": True}}, "checkpointing": "attention"},
 ]
 
 
@@ -208,7 +212,7 @@ def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> 
 
 
 def test_activations_are_what_a_replica_keeps() -> None:
-    for checkpointing in ("none", "full"):
+    for checkpointing in ("none", "attention", "full"):
         work = training("single", checkpointing=checkpointing, sizes={
             "layers": 4, "hidden": 128, "seq_length": 128, "vocab": 2000})
         (stage,) = stages_of(work)

@@ -9,25 +9,24 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hpcbench.config.axes import DTYPE_ALIASES, MAX_ITERATIONS, Axis, named
+from hpcbench.config.axes import DTYPE_ALIASES, MAX_ITERATIONS, Axis, Checked, named
 from hpcbench.config.section import Block, Extent, Replaceable, Strategies, Text
 from hpcbench.kinds.training.plan.any_model import RESNETS
+from hpcbench.kinds.training.plan.models import CHECKPOINTINGS, checkpointing_of
 from hpcbench.kinds.training.plan.spec import AUTO
 from hpcbench.kinds.training.plan.workload import LOSSES
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 
 TRAINING_DTYPES = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "sgd")
-CHECKPOINTINGS = ("none", "selective", "operators", "full")
-"""The parts that backward recomputes: none, every second block, all but products of all blocks, all
-blocks."""
 COMMUNICATIONS = ("on", "off", "only")
 """Whether a training step communicates, does all but that, or nothing but that."""
 LIBRARIES = (OWN_LIBRARY, "transformers")  # whose model of the shape is trained
 TrainingDtype = Annotated[str, named(TRAINING_DTYPES, {
     alias: name for alias, name in DTYPE_ALIASES.items() if name in TRAINING_DTYPES})]
 Optimizer = Annotated[str, named(OPTIMIZERS)]
-Checkpointing = Annotated[str, named(CHECKPOINTINGS)]
+Checkpointing = Annotated[str, Checked(checkpointing_of, lambda: {"anyOf": [
+    {"enum": list(CHECKPOINTINGS)}, {"type": "string", "pattern": "^selective:[1-9][0-9]*$"}]})]
 Communication = Annotated[str, named(COMMUNICATIONS)]
 Library = Annotated[str, named(LIBRARIES)]
 Loss = Annotated[str, named((AUTO, *LOSSES))]
@@ -77,7 +76,9 @@ class TrainingBlock(Block):
         default=(1,), description="Equal parts that they are computed in, one after another.")
     optimizer: Axis[Optimizer] = Field(default=("adamw",), description="Who updates the weights.")
     checkpointing: Axis[Checkpointing] = Field(
-        default=("none",), description="Activations that are computed again, not kept.")
+        default=("none",), description="Activations that are computed again, not kept: those "
+        "of attention, of all operators but products, of every second block (selective; "
+        "selective:3: of every third), of all.")
     communication: Axis[Communication] = Field(
         default=("on",), description="on; off: the same steps without communication; only: a "
         "step's communication alone.")

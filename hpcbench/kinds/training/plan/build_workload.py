@@ -13,7 +13,7 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import any_model
 from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES, bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.models import count, shape_of, untrained
+from hpcbench.kinds.training.plan.models import ATTENTION, count, shape_of, untrained
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.spec import (
     AUTO,
@@ -53,7 +53,7 @@ def _uncompiled(work: Training) -> str | None:
     layout = layout_of(work)
     if not work.compile:
         return None
-    if work.tp > 1 and work.checkpointing in ("selective", "full"):
+    if work.tp > 1 and work.checkpointing not in ("none", "operators"):
         return (f"torch compiles no block that is divided among ranks and, with checkpointing "
                 f"{work.checkpointing}, computed again whole; operators it does")
     if is_dynamic(work):
@@ -84,6 +84,9 @@ def _of_library(work: Training) -> str | None:
         *names, last = [spec.name for spec in strategies() if not spec.divides_model]
         return (f"{work.strategy} divides hpcbench's own model, which has the exact shape: the one "
                 f"of library {work.library} is trained whole, by {', '.join(names)} and {last}")
+    if work.checkpointing == ATTENTION:
+        return (f"checkpointing {ATTENTION} is of the part by that name in hpcbench's own blocks; "
+                f"those of library {work.library} are computed again whole, or their operators")
     if work.kv_heads != work.heads and work.family != "llama":
         return (f"library {work.library} has no {work.model} whose queries share keys and values; "
                 f"library {OWN_LIBRARY} has")

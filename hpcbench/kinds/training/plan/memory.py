@@ -214,7 +214,7 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
         return _of_images(rank, rank.shape)
     kept, shape = step.kept, rank.shape
     full = steps.block_bytes(shape, kept)
-    less = steps.recomputed_bytes(shape, kept, models.keeps_products(work.checkpointing))
+    less = steps.recomputed_bytes(shape, kept, work.checkpointing)
     again = [models.is_recomputed(work.checkpointing, number) for number in stage.blocks]
     before = stage.first * steps.embedding_bytes(shape, kept)
     behind = stage.last * steps.head_bytes(shape, kept)

@@ -19,6 +19,7 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+from hpcbench.config.axes import unknown_name
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import MODELS, OWN_LIBRARY, Experts, ModelShape
 from hpcbench.records import dataclass
@@ -177,8 +178,28 @@ def untrained(shape: ModelShape) -> str | None:
             "trained") if parts else None
 
 
+CHECKPOINTINGS = ("none", "attention", "operators", "selective", "full")
+"""The parts that backward recomputes: none, attention of all blocks, all but products of all
+blocks, every second block (``selective:N``: every N-th), all blocks."""
+ATTENTION = "attention"
+_EVERY = "selective:"
+
+
+def checkpointing_of(value: object) -> str:
+    """Return the name of a way of checkpointing. Raises ValueError."""
+    every = value.removeprefix(_EVERY) if isinstance(value, str) else ""
+    if every != value and every.isascii() and every.isdigit() and int(every):
+        return {1: "full", 2: "selective"}.get(int(every), f"{_EVERY}{int(every)}")
+    if value not in CHECKPOINTINGS:
+        raise ValueError(unknown_name(value, (*CHECKPOINTINGS, f"{_EVERY}3")))
+    return str(value)
+
+
 def is_recomputed(checkpointing: str, block: int) -> bool:
-    return {"none": False, "selective": block % 2 == 0, "operators": True,
+    """Return whether a part of a block is computed again. Raises KeyError of unknown names."""
+    if checkpointing.startswith(_EVERY):
+        return block % int(checkpointing.removeprefix(_EVERY)) == 0
+    return {"none": False, ATTENTION: True, "selective": block % 2 == 0, "operators": True,
             "full": True}[checkpointing]
 
 
@@ -504,11 +525,13 @@ def recomputed(
 
     A block is run again, but for a last product that nothing keeps (torch's
     ``set_checkpoint_early_stop``). Attention counts as in ``definition``. Raises KeyError."""
-    blocks = _blocks_again(shape, checkpointing)
-    low_rank = block_adapters(shape, adapters) if adapters else []
+    blocks, of_attention = _blocks_again(shape, checkpointing), checkpointing == ATTENTION
+    low_rank = adapters_again(shape, checkpointing, adapters)
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
     last = 0 if shape.family == "bert" else shape.hidden * shape.inner
-    if last and low_rank and ".mlp." in low_rank[-1].name:
+    if of_attention:
+        last = shape.hidden * shape.q_hidden
+    if last and low_rank and (of_attention or ".mlp." in low_rank[-1].name):
         last = low_rank[-1].elements
     return (forward_again(shape, samples, checkpointing, definition, adapters)
             - samples * blocks * 2 * shape.seq_length * last)
@@ -518,13 +541,22 @@ def forward_again(
     shape: ModelShape, samples: int, checkpointing: str, definition: str,
     adapters: Adapters | None = None,
 ) -> int:
-    """Return the FLOPs of a whole forward pass of each block that is run again.
+    """Return the FLOPs of a whole forward pass of each block, or attention, that is run again.
 
     So papers count: 4/3 of a step (Narayanan et al., arXiv:2104.04473, appendix)."""
-    low_rank = block_adapters(shape, adapters) if adapters else []
-    weights = block_weights(shape) + sum(item.elements for item in low_rank)
+    weights = block_weights(shape) if checkpointing != ATTENTION else sum(
+        outputs * inputs for _, outputs, inputs in _attention_products(shape))
+    weights += sum(item.elements for item in adapters_again(shape, checkpointing, adapters))
     whole = 2 * shape.seq_length * weights + _attention(DEFINITIONS[definition], shape)
     return samples * _blocks_again(shape, checkpointing) * whole
+
+
+def adapters_again(
+    shape: ModelShape, checkpointing: str, adapters: Adapters | None,
+) -> list[Tensor]:
+    """Return a block's adapters that are run again with it, if it is."""
+    return [item for item in (block_adapters(shape, adapters) if adapters else [])
+            if checkpointing != ATTENTION or ".attention." in item.name]
 
 
 def _blocks_again(shape: ModelShape, checkpointing: str) -> int:

@@ -18,6 +18,7 @@ from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.any_model import NAMES, neighbours, parameters_of, published
 from hpcbench.kinds.training.plan.build_workload import why_not
 from hpcbench.kinds.training.plan.memory import ERROR, memory_of, moments
+from hpcbench.kinds.training.plan.models import ATTENTION
 from hpcbench.kinds.training.plan.predict import Demands, predict
 from hpcbench.kinds.training.plan.spec import (
     Degrees,
@@ -171,8 +172,9 @@ def _choices(work: Training) -> list[list[Setting]]:
                     and not adapters_of(divided)
                     and isinstance(other.degrees(ranks, options), Degrees)):
                 sharding.append({"strategies": other.name})
-    stronger = _CHECKPOINTINGS.index(work.checkpointing) + 1
-    return [[{"checkpointing": value} for value in _CHECKPOINTINGS[stronger:]],
+    stronger = {**{name: at + 1 for at, name in enumerate(_CHECKPOINTINGS)}, ATTENTION: 1}
+    return [[{"checkpointing": value}
+             for value in _CHECKPOINTINGS[stronger.get(work.checkpointing, 2):]],
             [{"loss": CHUNKED}] if work.loss == CROSS_ENTROPY else [], *switched, sharding]
 
 

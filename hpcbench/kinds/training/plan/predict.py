@@ -256,7 +256,9 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
     made += [GroupedCalls(one, work.dp, apart) for one in own_traffic(work, local.tensors)]
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
-        again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
+        # attention's input is kept whole, and its last product, which is summed, not repeated
+        again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks
+                    if work.checkpointing != models.ATTENTION)
         made += [GroupedCalls(one, work.tp, 1) for one in tensor_calls(shape, stage, step, again)]
     if layout.pipeline:
         made.append(GroupedCalls(pipeline_calls(work, shape, stage, step), work.pp, work.tp))

@@ -15,7 +15,14 @@ from collections.abc import Sequence
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, part_tensors
-from hpcbench.kinds.training.plan.models import Adapters, Tensor, block_adapters
+from hpcbench.kinds.training.plan.models import (
+    ATTENTION,
+    Adapters,
+    Tensor,
+    adapters_again,
+    block_adapters,
+    keeps_products,
+)
 from hpcbench.kinds.training.plan.spec import Layout, Pipelining, layout_of, pipelining, stages_on
 from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, LINEAR, Training
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
@@ -62,30 +69,46 @@ def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     adapters, copies, own = kept.adapters, kept.copies, shape.library == OWN_LIBRARY
     is_library_gpt = shape.family == "gpt" and not own
     mlp_too = adapters is None or adapters.has("mlp.up.weight")
-    inputs = 3 if copies and not is_library_gpt else 1
-    inputs += mlp_too * (2 if copies and shape.gated else 1)
-    # Queries that were turned lie head by head, and so does what attention returns for them: it is
-    # copied for the next product, which takes it token by token.
-    turned = own and shape.built.positions == "rotary"
-    returned_twice = turned or (copies and adapters is not None)
-    attention = shape.q_hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
-    if adapters:
-        attention += adapters.rank * len(block_adapters(shape, adapters)) // 2
+    inputs = mlp_too * (2 if copies and shape.gated else 1)
     wide = kept.wide if adapters and copies and adapters.packed else kept.element
     returned = (3 if shape.gated else 1) + _GELU_PARTS * is_library_gpt
     mlp = shape.inner * (returned * wide + mlp_too * kept.element)
-    divided = attention * kept.element + mlp + shape.heads * _LOGSUMEXP + _head_norms(shape, kept)
+    low_rank = _low_rank(shape, adapters) - _low_rank(shape, adapters, ATTENTION)
+    divided = mlp + low_rank * kept.element
     return (2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element
-            + divided // (1 if adapters else kept.tp))
+            + divided // (1 if adapters else kept.tp) + attention_bytes(shape, kept))
 
 
-def recomputed_bytes(shape: ModelShape, kept: ActivationLayout, products: bool = False) -> int:
+def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
+    """Return the bytes of a token that attention keeps of its inputs and results, by the same."""
+    adapters, own = kept.adapters, shape.library == OWN_LIBRARY
+    inputs = 3 if kept.copies and (own or shape.family != "gpt") else 1
+    # Queries that were turned lie head by head, and so does what attention returns for them: it is
+    # copied for the next product, which takes it token by token.
+    turned = own and shape.built.positions == "rotary"
+    returned_twice = turned or (kept.copies and adapters is not None)
+    results = shape.q_hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
+    results += _low_rank(shape, adapters, ATTENTION)
+    divided = results * kept.element + shape.heads * _LOGSUMEXP + _head_norms(shape, kept)
+    return inputs * shape.hidden * kept.element + divided // (1 if adapters else kept.tp)
+
+
+def _low_rank(shape: ModelShape, adapters: Adapters | None, part: str = "full") -> int:
+    """Return the elements that the A of a block's adapters return, or of those of a part."""
+    return adapters.rank * len(adapters_again(shape, part, adapters)) // 2 if adapters else 0
+
+
+def recomputed_bytes(shape: ModelShape, kept: ActivationLayout, checkpointing: str) -> int:
     """Return the bytes of a token that a block keeps if it is computed again: its input.
 
-    With ``products`` also the results of products and attention. Those of the last product of
-    attention and MLP are sums that are not divided among tensor-parallel ranks."""
+    If only attention is, all but what attention keeps, and its input. With ``operators`` also the
+    results of products and attention. Those of the last product of attention and MLP are sums that
+    are not divided among tensor-parallel ranks."""
     own = kept.of_tokens(shape.hidden, kept.wide)
-    if not products:
+    if checkpointing == ATTENTION:
+        return (block_bytes(shape, kept) - attention_bytes(shape, kept)
+                + shape.hidden * (_WIDEST if kept.copies else kept.element))
+    if not keeps_products(checkpointing):
         return own
     columns = shape.inner * (2 if shape.gated else 1)
     divided = 2 * shape.q_hidden + 2 * shape.kv_hidden + columns

@@ -14,6 +14,7 @@ from hpcbench.kinds.training.derive.rates import step_cost
 from hpcbench.kinds.training.derive.slow_ranks import NO_STEPS
 from hpcbench.kinds.training.plan import predict, workload
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
+from hpcbench.kinds.training.plan.models import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.spec import registry, strategies
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.present import charts, tables
@@ -48,7 +49,8 @@ def training_listing() -> Iterator[Line | Table]:
         yield from cells.option_lines(spec.options)
     for title, allowed in (
             ("dtypes", block.TRAINING_DTYPES), ("optimizers", block.OPTIMIZERS),
-            ("checkpointing", block.CHECKPOINTINGS), ("communication", block.COMMUNICATIONS),
+            ("checkpointing", (*CHECKPOINTINGS, "selective:N")),
+            ("communication", block.COMMUNICATIONS),
             ("libraries", block.LIBRARIES), ("losses", workload.LOSSES)):
         yield Line(f"  {f'{title} of trainings':<28}{', '.join(allowed)}")
     yield from cells.plugin_lines(registry().offers, lambda spec: f"strategy {spec.name}")

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from hpcbench.kinds.training.plan.any_model import ResNetShape, model_of
-from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
+from hpcbench.kinds.training.plan.models import ATTENTION, is_recomputed, keeps_products
 from hpcbench.kinds.training.plan.workload import LINEAR, Training
 from hpcbench.kinds.training.run.models.model import Model, Part, ResNet, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
@@ -86,8 +86,11 @@ def build(
 
 def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -> None:
     kinds: dict[tuple[type[nn.Module], bool], type[nn.Module]] = {}
+    if checkpointing == ATTENTION:
+        alter({number: block.get_submodule(ATTENTION) for number, block in blocks.items()},
+              "full", compiles=False)
     for number, block in blocks.items():
-        again = is_recomputed(checkpointing, number)
+        again = checkpointing != ATTENTION and is_recomputed(checkpointing, number)
         if again or compiles:
             key = type(block), again
             kinds[key] = kinds.get(key) or _kind(
