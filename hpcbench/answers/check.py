@@ -4,33 +4,22 @@ Limits stand in a file, or in the sweep file, or are another run's times (`learn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hpcbench.answers.compare import (
-    FASTER,
-    LOOKS,
-    SAME,
-    SLOWER,
-    compare,
-    repeated_by,
-    scope_of,
-    side_doubts,
-)
+from hpcbench.answers.compare import repeated_by, side_doubts
 from hpcbench.answers.compare_inputs import (
-    aligned,
-    cases_of,
+    Side,
     id_in_any_version,
     keys_of,
     launch_times,
     measured_id,
     side_of,
 )
-from hpcbench.answers.compare_tables import change_text, protocol_text
 from hpcbench.config.axes import nearest, quote
 from hpcbench.config.section import RATE, SCALES, Limit, limit_below, read_limits
 from hpcbench.errors import ConfigError, ExitCode
@@ -47,8 +36,6 @@ from hpcbench.reduce.kind_facts import (
 from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.reduce.results_file import each_once
-from hpcbench.texts import valid
 from hpcbench.units import digits, parse_bytes, rank_list
 
 GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
@@ -87,7 +74,8 @@ class Reason:
 class CheckResult:
     """The outcome, its reasons in a fixed order, and the numbers of limits and cases checked.
     ``held``: each value that holds its limit, or change that the baseline allows, is GOOD.
-    ``doubts``: which runs are not to be quoted. ``limits``: each as it was understood."""
+    ``doubts``: which runs are not to be quoted, and which are left out of a baseline.
+    ``limits``: each as it was understood."""
 
     outcome: str
     reasons: tuple[Reason, ...]
@@ -476,83 +464,16 @@ UNREADABLE: Mapping[str, int] = MappingProxyType(
 
 def check_file(results: Sequence[Path], limits: Path) -> CheckResult:
     """Return whether results hold the limits of a file. Raises FileError or ConfigError."""
-    return held_by(results, read_limits(limits).limits, str(limits))
+    return held_by(side_of(results), read_limits(limits).limits, str(limits))
 
 
-def held_by(results: Sequence[Path], allowed: Sequence[Limit], name: str) -> CheckResult:
-    """Return whether results hold limits from ``name``. Raises FileError or ConfigError."""
-    side, kept = side_of(results), each_once(results)
-    files = [valid(str(path)) if len(kept) > 1 else "" for path in kept]
+def held_by(side: Side, allowed: Sequence[Limit], name: str) -> CheckResult:
+    """Return whether results hold limits from ``name``. Raises ConfigError."""
     try:
-        return replace(check_together(side.results, files, allowed),
+        return replace(check_together(side.results, side.apart, allowed),
                        doubts=tuple(side_doubts(side)))
     except ConfigError as error:
         raise ConfigError(*(f"{name}: {line}" for line in error.args)) from None
-
-
-def _of_files(
-    results: Sequence[Path], reasons: Iterable[Iterable[Reason]],
-) -> list[Reason]:
-    """Return the reasons of each of the results, with its name where they are several."""
-    kept = each_once(results)
-    return [replace(reason, file=valid(str(path))) if len(kept) > 1 else reason
-            for path, same in zip(kept, reasons, strict=True) for reason in same]
-
-
-def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
-                   smallest: float) -> CheckResult:
-    """Return whether results are as fast as those of other files. Raises FileError."""
-    before, now = side_of(baseline), side_of(results)
-    old = cases_of(before)
-    new = aligned(old, cases_of(now))
-    result = compare(old, new, ("the baseline", "these results"), smallest)
-    reasons = [*_of_files(results, map(_of_run, now.results)), *_of_files(
-        baseline, (_unsound_baseline(one) for one in before.results))]
-    if not result.cases:
-        reasons.append(Reason(MISSING, "baseline", "no case has times on both sides"))
-    named = {reason.case_id for reason in reasons}
-    ids = {key: new[key].case.case_id if key in new else case.case.case_id
-           for key, case in old.items()}
-    reasons += [Reason(MISSING, case.case.label, "no times here, but in the baseline", ids[key])
-                for key, case in old.items() if case.launch_s and ids[key] not in named and not (
-                    key in new and new[key].launch_s)]
-    for case in result.cases:
-        change = f"{change_text(case.interval)} against the baseline"
-        if scope := scope_of([case]):
-            change += f" {scope}"
-        if protocol := protocol_text(case, ("baseline", "these results")):
-            change += f" ({protocol})"
-        if case.verdict == SLOWER and case.means_the_same:
-            reasons.append(Reason(SLOW, case.label, change, ids[case.key]))
-        elif case.verdict == SLOWER:
-            reasons.append(Reason(CANNOT_TELL, case.label, f"{change}: the times are not of one "
-                                  "kind", ids[case.key], remedy="measure both sides alike"))
-        elif case.verdict not in (FASTER, SAME):
-            undecided = f"undecided; {case.reason}"
-            is_shown = min(case.launches) > 1 or case.reason.startswith(LOOKS)
-            reasons.append(Reason(CANNOT_TELL, case.label,
-                                  f"{change}: {undecided}" if is_shown else undecided,
-                                  ids[case.key], remedy=case.remedy))
-        else:
-            reasons.append(Reason(GOOD, case.label, f"{change}: {case.verdict}", ids[case.key]))
-    return replace(concluded(reasons, 0, len(result.cases)), doubts=tuple(dict.fromkeys(
-        doubt for side in (now, before) for doubt in side_doubts(side))))
-
-
-def _unsound_baseline(results: Results) -> Iterator[Reason]:
-    """Yield why nothing is concluded beside a baseline: it is no evidence against these results."""
-    for reason in not_sound(results):
-        yield replace(reason, outcome=CANNOT_TELL, what="baseline")
-
-
-def _of_run(results: Results) -> Iterator[Reason]:
-    """Yield the reasons that need no baseline; a skipped case may be skipped there, too."""
-    yield from missing_ranks(results)
-    yield from not_sound(results)
-    yield from not_ok(results)
-    for item in results.cases:
-        if item.status == "ok":
-            yield from unchecked(item)
 
 
 def limits_of(config: Mapping[str, Any]) -> list[Limit]:

@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations
 from pathlib import Path
 from types import MappingProxyType
 
@@ -408,7 +408,7 @@ class Compared:
     """Each other side beside the first, and their other differences.
 
     ``sides`` are their labels; ``in_launch``: cases of the same results were compared;
-    ``doubts``: why runs of a side are not to be quoted."""
+    ``doubts``: why runs of a side are not to be quoted, or that two sides have one."""
 
     sides: tuple[str, ...]
     comparisons: tuple[SideComparison, ...]
@@ -419,8 +419,17 @@ class Compared:
 
 def side_doubts(side: Side) -> Iterator[str]:
     """Yield `doubts_of` the runs of a side."""
-    return doubts_of((f"{side.label}{f' ({one.run.run_id})' if len(side.results) > 1 else ''}", one)
-                     for one in side.results)
+    return doubts_of(zip(side.names, side.results, strict=True))
+
+
+def _in_common(first: Side, second: Side) -> Iterator[str]:
+    """Yield which runs count on both sides of a comparison, where the sides are not one."""
+    ids, others = ([one.run.run_id for one in side.results] for side in (first, second))
+    both = [name for name, run_id in zip(second.names, others, strict=True)
+            if run_id and run_id in ids]
+    if both and {*ids} != {*others}:
+        yield (f"{first.label} and {second.label} both have {', '.join(both)}, which hides "
+               "changes: leave it out of one")
 
 
 def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
@@ -444,7 +453,8 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
     compared = {measured_id(cases[key].case) for cases in (first, *others)
                 for key in keys & cases.keys()}
     return Compared(labels, results, tuple(differences(sides, compared)),
-                    doubts=tuple(doubt for side in sides for doubt in side_doubts(side)))
+                    doubts=(*chain.from_iterable(_in_common(sides[0], one) for one in sides[1:]),
+                            *chain.from_iterable(map(side_doubts, sides))))
 
 
 def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:

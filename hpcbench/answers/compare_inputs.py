@@ -14,16 +14,15 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hpcbench.answers.answer import ends_of
 from hpcbench.config.axes import CHECKED, unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import DEFAULT_MODE, PROGRAM_KIND, Case, case_id
 from hpcbench.records import dataclass
-from hpcbench.reduce.records import log_ratios, passes_by_launch
+from hpcbench.reduce.records import passes_by_launch
 from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results, RunInfo
-from hpcbench.reduce.results_file import each_once, open_results
+from hpcbench.reduce.results_file import each_once, open_results, refuse_copies
 from hpcbench.reduce.run_checks import stable_facts
 from hpcbench.statistics.overlap import PassTimes
 from hpcbench.texts import valid
@@ -44,10 +43,17 @@ IMPLEMENTATION = "implementation"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Results that count as one: equal jobs at different times. ``label`` names them."""
+    """Results that count as one: equal jobs at different times. ``label`` names them, ``names``
+    each of those in files."""
 
     label: str
     results: tuple[Results, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """Return the names of several results; an empty one of a single."""
+        return self.names if len(self.names) > 1 else ("",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +87,6 @@ class CaseOfSide:
                      for time_s in launch) if len(self.launch_s) == 1 else ()
 
 
-PassesOfFiles = Sequence[Sequence[PassTimes]]
-"""The medians of a case's passes in seconds, (file, launch, pass); a file without it is empty."""
-
-
-def pairs_by_launch(
-    first_s: PassesOfFiles, second_s: PassesOfFiles,
-) -> list[npt.NDArray[np.float64]]:
-    """Return the `log_ratios` of passes that two cases of the same files have in common."""
-    return [logs for of_file in zip(first_s, second_s, strict=False)
-            for logs in log_ratios(*of_file)]
-
-
 def read_side(text: str) -> Side:
     """Return the side of ``A1,A2`` or ``NAME=A1,A2``: files or folders, separated by commas.
 
@@ -104,7 +98,8 @@ def read_side(text: str) -> Side:
     paths = separate(files)
     if not paths:
         raise UsageError(f'"{text}" names no results file; write FILE, or NAME=FILE,FILE')
-    return side_of(paths, valid(name or text))
+    side = side_of(paths, valid(name))
+    return side if name else replace(side, label=valid(text))
 
 
 def separate(files: str) -> list[Path]:
@@ -114,12 +109,16 @@ def separate(files: str) -> list[Path]:
 
 
 def side_of(paths: Sequence[Path], label: str = "") -> Side:
-    """Return the side of files or folders. Raises FileError, and UsageError for one given twice."""
-    results = []
-    for path in each_once(paths):
+    """Return the side of files or folders, named ``label``, or as they are. Raises FileError, and
+    UsageError for a run that is given twice."""
+    kept, results = each_once(paths), list[Results]()
+    for path in kept:
         with open_results(path) as file:
             results.append(file.results)
-    return Side(label or ",".join(map(str, paths)), tuple(results))
+    refuse_copies(kept, [one.run.run_id for one in results])
+    names = [valid(str(path)) for path in kept] if not label else [label] if len(kept) == 1 else [
+        f"{label} ({one.run.run_id})" for one in results]
+    return Side(label or ",".join(map(str, paths)), tuple(results), tuple(names))
 
 
 def cases_of(side: Side) -> dict[str, CaseOfSide]:

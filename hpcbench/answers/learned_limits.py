@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hpcbench.answers.check import MEASURES, CheckResult, held_by, not_sound, unchecked
+from hpcbench.answers.check import MEASURES, not_sound, unchecked
 from hpcbench.answers.compare_inputs import (
     CaseOfSide,
     Side,
@@ -27,7 +26,6 @@ from hpcbench.answers.compare_inputs import (
     side_of,
 )
 from hpcbench.answers.verdict import doubts_of
-from hpcbench.config.section import checked_limits
 from hpcbench.errors import UsageError
 from hpcbench.reduce.results import Results
 from hpcbench.trace.container import whole_file
@@ -90,16 +88,16 @@ def learned(side: Side, share: float) -> dict[str, Any]:
     """Return the content of a file of limits of the times of all cases, as plain values.
 
     Raises UsageError if runs are not clean, or if there are too few launches."""
-    timed = _timed(side)
+    timed = timed_cases(side)
     expected = {key: label for of_run in timed for key, label in of_run.items()}
     for results, of_run in zip(side.results, timed, strict=True):
-        if why := _why_unclean(results, of_run, expected):
+        if why := why_unclean(results, of_run, expected):
             raise UsageError("--learn: these runs are not clean; first: "
                              f"{results.run.run_id}: {why}")
-    return _of_clean_runs(side, share, "--learn")
+    return limits_of_clean_runs(side, share, "--learn")
 
 
-def _timed(side: Side) -> list[dict[str, str]]:
+def timed_cases(side: Side) -> list[dict[str, str]]:
     """Return the labels of the timed cases of each run, by their names in `items_of`."""
     timed: list[dict[str, str]] = [{} for _ in side.results]
     for name, items in items_of(side.results).items():
@@ -109,7 +107,9 @@ def _timed(side: Side) -> list[dict[str, str]]:
     return timed
 
 
-def _of_clean_runs(side: Side, share: float, option: str) -> dict[str, Any]:
+def limits_of_clean_runs(side: Side, share: float, option: str) -> dict[str, Any]:
+    """Return the content of a file of limits, as plain values. Raises UsageError, which begins with
+    the ``option``, if there are too few launches."""
     cases = cases_of(side)
     least = launches_needed(share)
     fewest = min((case for case in cases.values() if case.launch_s),
@@ -139,7 +139,7 @@ def _limits(cases: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str,
                           f"({share:.0%} pass with {1 - share ** n:.1%} confidence)"}
 
 
-def _why_unclean(
+def why_unclean(
     results: Results, timed: Mapping[str, str], expected: Mapping[str, str],
 ) -> str:
     """Return why nothing is learned from a run with these ``timed`` cases; empty if it is clean.
@@ -157,27 +157,3 @@ def _why_unclean(
         ("ranks are missing" for _ in range(
             results.run.world_size - len(results.run.ranks_present))))
     return next(reasons, "")
-
-
-def check_runs(
-    results: Sequence[Path], baseline: Sequence[Path], share: float,
-) -> tuple[CheckResult, str]:
-    """Return whether results hold the limits that are learned from the clean runs of a baseline,
-    and how many runs of it are left out. Raises FileError, and UsageError for too few launches."""
-    name = "--baseline-range"
-    side = side_of(baseline)
-    timed = _timed(side)
-    counts = Counter(key for of_run in timed for key in of_run)
-    usual = {key: label for of_run in timed for key, label in of_run.items()
-             if 2 * counts[key] > len(timed)}
-    judged = [(one, _why_unclean(one, of_run, usual))
-              for one, of_run in zip(side.results, timed, strict=True)]
-    clean = tuple(one for one, why in judged if not why)
-    unclean = [f"{one.run.run_id}: {why}" for one, why in judged if why]
-    left_out = (f"left out: {len(unclean)} of {plural(len(judged), 'run')} of the baseline, which "
-                f"are not clean; first: {unclean[0]}") if unclean else ""
-    try:
-        content = _of_clean_runs(replace(side, results=clean), share, name)
-    except UsageError as error:
-        raise UsageError("; ".join(filter(None, (str(error), left_out)))) from None
-    return held_by(results, checked_limits(content, name).limits, name), left_out

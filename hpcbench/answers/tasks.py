@@ -13,12 +13,16 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any, TypeVar
 
-from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET, PassesOfFiles, pairs_by_launch
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
 from hpcbench.records import dataclass
-from hpcbench.reduce.records import passes_by_launch
+from hpcbench.reduce.records import log_ratios, passes_by_launch
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, shifts_in_launches
 from hpcbench.statistics.order import Interval
+from hpcbench.statistics.overlap import PassTimes
 from hpcbench.units import grouped, plural, vary
 
 RANKS = "world_size"
@@ -27,6 +31,17 @@ FEWEST = 3
 ENOUGH_PASSES = 9
 """The fewest passes that are requested where those there are decide nothing."""
 PASSES, LAUNCHES = "passes", "launches"
+
+PassesOfFiles = Sequence[Sequence[PassTimes]]
+"""The medians of a case's passes in seconds, (file, launch, pass); a file without it is empty."""
+
+
+def pairs_by_launch(
+    first_s: PassesOfFiles, second_s: PassesOfFiles,
+) -> list[npt.NDArray[np.float64]]:
+    """Return the `log_ratios` of passes that two cases of the same files have in common."""
+    return [logs for of_file in zip(first_s, second_s, strict=False)
+            for logs in log_ratios(*of_file)]
 
 
 @dataclass(frozen=True, slots=True)

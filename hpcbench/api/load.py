@@ -20,7 +20,7 @@ from hpcbench.errors import FileError, how_to_install
 from hpcbench.reduce.kind_facts import CASE_COLUMNS, row_of
 from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
-from hpcbench.reduce.results_file import each_once, file_of, open_again, open_results
+from hpcbench.reduce.results_file import each_once, file_of, open_again, open_results, refuse_copies
 from hpcbench.reduce.stack import counts, has_flag
 from hpcbench.texts import to_json
 from hpcbench.trace.schema import Flag
@@ -310,13 +310,14 @@ def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Ru
     A folder stands for the ``results.h5`` in it. Samples are read when they are asked for.
 
     Raises hpcbench.errors.FileError for a file without results, or a pattern without a match,
-    UsageError for a file that is given twice, but through ``latest``."""
+    UsageError for a run that is given twice, but through ``latest``."""
     patterns = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files = [file for one in patterns for file in _matches(os.fspath(one))]
     runs = []
     for path in map(file_of, each_once(files)):
         with open_results(path) as file:
             runs.append(LoadedRun(path, file.results))
+    refuse_copies([run.path for run in runs], [run.run_id for run in runs])
     return Runs(tuple(runs))
 
 

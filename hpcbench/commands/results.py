@@ -221,18 +221,14 @@ def _against(
     """Return whether results are as fast as earlier ones, or as those of a period below folders.
 
     Raises UsageError without the part that finds these."""
-    from hpcbench.answers.check import check_baseline
-    from hpcbench.answers.learned_limits import check_runs
+    from hpcbench.answers.baseline import check_baseline, check_runs
 
     if period is None:
         return check_baseline(results, baseline, smallest)
     finder = offered(CommandSpec).get("check --baseline-range")
     if finder is None:
         raise UsageError("--baseline-range: what finds runs by their time is not installed")
-    checked, left_out = check_runs(results, finder.load()(baseline, period), share)
-    if left_out:
-        say(f"hpcbench: {left_out}", sys.stderr)
-    return checked
+    return check_runs(results, finder.load()(baseline, period), share)
 
 
 def _separated(given: list[Path]) -> list[Path]:

@@ -439,6 +439,14 @@ def each_once(paths: Sequence[Path]) -> list[Path]:
     return kept
 
 
+def refuse_copies(paths: Sequence[str | Path], run_ids: Sequence[str]) -> None:
+    """Raise UsageError where two of the files in ``paths`` are of one run."""
+    seen: dict[str, str | Path] = {}
+    for path, run_id in zip(paths, run_ids, strict=True):
+        if run_id and (first := seen.setdefault(run_id, path)) is not path:
+            raise UsageError(f"{path} is run {run_id} again, as {first} is; a launch counts once")
+
+
 def _by_latest(path: Path) -> bool:
     return any(one.name == container.LATEST and one.is_symlink() for one in (path, *path.parents))
 

@@ -45,7 +45,7 @@ from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import read_traffic
 from hpcbench.plain import Plain
 from hpcbench.records import dataclass
-from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
+from hpcbench.reduce.results_file import ResultsFile, each_once, open_results, refuse_copies
 from hpcbench.registry import TopicSpec, offered
 from hpcbench.report.terminal import Sentence, print_document, print_lines
 from hpcbench.texts import Verbosity, error_document, masked, say, say_all, valid
@@ -122,8 +122,10 @@ def proof(options: TopicOptions, results: Advice) -> Proof:
 def opened(paths: Sequence[Path]) -> Iterator[list[Run]]:
     """Yield the runs of results files. Raises FileError; UsageError for one that is given twice."""
     with ExitStack() as stack:
-        yield [Run(valid(str(path)), file.results, file) for path in each_once(paths)
-               for file in (stack.enter_context(open_results(path)),)]
+        runs = [Run(valid(str(path)), file.results, file) for path in each_once(paths)
+                for file in (stack.enter_context(open_results(path)),)]
+        refuse_copies([run.path for run in runs], [run.results.run.run_id for run in runs])
+        yield runs
 
 
 def topic_results_in(folder: Path) -> tuple[TopicResult, ...]:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from hpcbench.answers.check import check_baseline
+from hpcbench.answers.baseline import check_baseline
 from hpcbench.answers.learned_limits import write_limits
 from hpcbench.cli import app
 from hpcbench.errors import UsageError

@@ -35,7 +35,7 @@ from hpcbench.errors import ConfigError, UsageError
 from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.answer_lines import reason_lines
 from results_factory import (
     flagged,
@@ -421,18 +421,39 @@ def test_cases_that_hold_their_limit_are_named_with_value_and_limit(of: str) -> 
     assert [*reason_lines(checked)] == [] and len([*reason_lines(checked, full=True)]) == 1
 
 
+def stored(path: Path, run_id: str, scale: float = 1.0) -> Path:
+    """Write a run of six launches."""
+    case = in_launches(make_case(), *[[scale * (1 + at / 500)] * 3 for at in range(6)])
+    with new_results(path) as writer:
+        writer.finish(make_results((case,), run_id=run_id))
+    return path
+
+
+def test_a_run_is_left_out_of_its_own_baseline(tmp_path: Path) -> None:
+    """Beside itself no run is slow."""
+    good, slow, copy = (str(stored(tmp_path / f"{name}.h5", name[0], scale)) for name, scale in (
+        ("good", 1.0), ("slow", 2.0), ("s_copy", 2.0)))
+    for own in (slow, copy):
+        alone = hpcbench(slow, "--baseline", own)
+        assert (alone.returncode, alone.stdout.count("\n"), alone.stderr.count("\n")) == (2, 1, 1)
+        beside = hpcbench(slow, "--baseline", own, "--baseline", good, "--json")
+        assert beside.returncode == 10
+        (left_out, *_) = json.loads(beside.stdout)["doubts"]
+        assert own in left_out and good not in left_out
+    assert hpcbench(good, "--baseline", slow).returncode == 0
+
+
 def test_each_of_several_results_is_named(tmp_path: Path) -> None:
     """They are held to the limits apart: a line without its file would say nothing."""
-    limits, other = tmp_path / "limits.yaml", tmp_path / "other.h5"
+    limits = tmp_path / "limits.yaml"
+    files = [str(stored(tmp_path / f"{name}.h5", name)) for name in "ab"]
     limits.write_text(yaml.safe_dump({"limits": [
         {"metric": "median_s", "select": {"collective": "all_reduce"}, "max": 1, "unit": "us"}]}))
-    other.write_bytes(FILE.read_bytes())
-    words = (str(FILE), str(other), "--limits", str(limits))
+    words = (*files, "--limits", str(limits))
     slow = [line for line in hpcbench(*words).stdout.splitlines() if " SLOW all" in line]
-    assert slow and {line.partition(" in ")[2].partition(": ")[0] for line in slow} == {
-        str(FILE), str(other)}
+    assert slow and {line.partition(" in ")[2].partition(": ")[0] for line in slow} == {*files}
     reasons = json.loads(hpcbench(*words, "--json").stdout)["reasons"]
-    assert {reason["file"] for reason in reasons} == {str(FILE), str(other)}
+    assert {reason["file"] for reason in reasons} == {*files}
 
 
 @pytest.mark.parametrize(("words", "code", "said"), [
@@ -460,11 +481,14 @@ def test_bad_input_is_one_line(words: tuple[str, ...], code: int, said: str) -> 
         assert done.stdout == "HPCBENCH_CHECK RESULT UNREADABLE\n" * is_result
 
 
-def test_a_run_beside_itself_is_inconclusive_with_one_launch() -> None:
-    done = hpcbench(str(FILE), "--baseline", str(FILE))
+def test_equal_runs_of_one_launch_are_inconclusive(tmp_path: Path, results: Results) -> None:
+    with new_results(tmp_path / "other.h5") as writer:
+        writer.finish(replace(results, run=replace(results.run, run_id="other")))
+    words = (str(FILE), "--baseline", str(tmp_path / "other.h5"))
+    done = hpcbench(*words)
     assert done.returncode in (12, 14), done
     assert done.stdout.count("CANNOT_TELL") < 3 and "use 7 launches a side" in done.stdout, done
-    named = hpcbench(str(FILE), "--baseline", str(FILE), "-v").stdout
+    named = hpcbench(*words, "-v").stdout
     assert "CANNOT_TELL all_reduce " in named and "CANNOT_TELL all_reduce " not in done.stdout
 
 

@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from golden import RESULTS
+from hpcbench import load
+from hpcbench.answers.baseline import check_baseline
 from hpcbench.answers.check import (
     CANNOT_TELL,
     CRASHED,
@@ -24,7 +26,6 @@ from hpcbench.answers.check import (
     STYLES,
     UNREADABLE,
     WRONG,
-    check_baseline,
     check_file,
     check_limits,
 )
@@ -35,6 +36,7 @@ from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import open_results
+from hpcbench.report.answer_lines import opened
 from launcher import ROOT
 from results_factory import in_launches, make_case, make_results
 from synthetic import make_plan, write_synthetic_run
@@ -55,8 +57,9 @@ def beside_baseline(
     monkeypatch: pytest.MonkeyPatch, baseline: Results, results: Results,
 ) -> tuple[str, list[str]]:
     """Return outcome and reasons of results beside a baseline that are not in files."""
-    known = {"baseline": Side("baseline", (baseline,)), "results": Side("results", (results,))}
-    monkeypatch.setattr("hpcbench.answers.check.side_of", lambda paths: known[str(paths[0])])
+    known = {name: Side(name, (replace(one, run=replace(one.run, run_id=name)),), (name,))
+             for name, one in (("baseline", baseline), ("results", results))}
+    monkeypatch.setattr("hpcbench.answers.baseline.side_of", lambda paths: known[str(paths[0])])
     found = check_baseline([Path("results")], [Path("baseline")], 0.03)
     return found.outcome, [reason.text for reason in found.reasons]
 
@@ -107,6 +110,12 @@ def test_the_same_file_twice_is_not_two_launches(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(FILE)
     with pytest.raises(UsageError, match="is given twice"):
         read_side(f"{FILE},{tmp_path / 'again'}")
+    copy = tmp_path / "copy.h5"
+    copy.write_bytes(FILE.read_bytes())
+    for refuses in (lambda: read_side(f"{FILE},{copy}"), lambda: load([FILE, copy]),
+                    lambda: opened([FILE, copy]).__enter__()):
+        with pytest.raises(UsageError, match="again"):
+            refuses()
 
 
 def test_an_unknown_column_is_reported_with_the_name_of_the_file(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_how_many_launches_a_verdict_needs() -> None:
 def test_sides_have_names(tmp_path: Path) -> None:
     file = tmp_path / "a=b.h5"
     file.write_bytes(Path(RESULTS["mixed"]).read_bytes())
-    assert read_side(f"old={RESULTS['mixed']},{file}").label == "old"
+    assert read_side(f"old={RESULTS['primitive']},{file}").label == "old"
     assert read_side(str(file)).label == str(file)
     done = hpcbench("compare", f"old={RESULTS['mixed']}", f"new={file}")
     assert done.returncode == 0 and "new against old" in done.stdout, done
@@ -386,7 +386,7 @@ def test_advise_and_compare_have_one_interval_and_verdict_of_a_pair(
     run = replace(run, plan=replace(run.plan, passes=9))
     advised = {(one.case_id, rival.case_id): rival for one in recommend(
         [Run("A", run, MemorySamples(run))], TopicOptions()).rankings for rival in one.rivals}
-    monkeypatch.setattr("hpcbench.answers.compare.read_side", lambda _: Side("A", (run,)))
+    monkeypatch.setattr("hpcbench.answers.compare.read_side", lambda _: Side("A", (run,), ("A",)))
     widths, n_common = {}, 0
     for key in ("backend", "threads"):
         sides = [*split_by(Side("A", (run,)), key).values()]
@@ -420,7 +420,8 @@ def test_a_case_without_a_partner_is_said_to_differ_from_the_nearest_beside_othe
                                          index=3, kind="hardware")],
                               [make_case(backend="gloo", warmup=1, batch=5, index=4)]))
     log = replace(log, run=replace(log.run, imported=("other",)))
-    monkeypatch.setattr("hpcbench.answers.compare.read_side", lambda _: Side("A", (log, own)))
+    side = Side("A", (log, own), ("a", "b"))
+    monkeypatch.setattr("hpcbench.answers.compare.read_side", lambda _: side)
     (found,) = compare_by(["A"], "backend", 0.03).comparisons
     assert len(found.cases) == 1
     assert [why.removeprefix("not in backend=mpi") for _, why in found.unmatched] == [
@@ -539,7 +540,7 @@ def test_runs_of_other_backends_are_told_how_they_compare(
     for name, case in (("a", make_case()), ("b", make_case(backend="nccl", device=device))):
         paths.append(str(tmp_path / f"{name}.h5"))
         with new_results(Path(paths[-1])) as writer:
-            writer.finish(make_results((in_passes(case, 1e-3, 1e-3, 1e-3),)))
+            writer.finish(make_results((in_passes(case, 1e-3, 1e-3, 1e-3),), run_id=name))
     with pytest.raises(UsageError) as caught:
         compare_sides(paths, 0.03)
     assert str(caught.value).endswith(remedy.format(a=paths[0], b=paths[1]))
@@ -649,7 +650,7 @@ def test_a_log_beside_a_run_of_the_same_sizes_is_not_said_to_lack_a_partner(
         for at, (name, size) in enumerate(product(("gloo", "mpi"), (work, more)))))
     log = make_results((in_passes(make_case(work, backend="gloo", index=9, warmup=1), 1e-3),))
     log = replace(log, run=replace(log.run, imported=("other",)))
-    side = Side("A", (log, own) if is_log_first else (own, log))
+    side = Side("A", (log, own) if is_log_first else (own, log), ("a", "b"))
     monkeypatch.setattr("hpcbench.answers.compare.read_side", lambda _: side)
     (found,) = compare_by(["A"], "backend", 0.03).comparisons
     assert len(found.cases) == 2 and all(case.in_launch for case in found.cases)
@@ -706,6 +707,8 @@ def test_the_link_to_the_newest_run_is_no_other_run(tmp_path: Path) -> None:
     assert found.sides == (str(runs[1]), other)
     with pytest.raises(UsageError, match="is that same run"):
         compare_sides([*map(str, runs)], 1.0)
+    (doubt,) = compare_sides([f"{runs[1]},{RESULTS['training']}", other], 1.0).doubts[:1]
+    assert other in doubt, "a run on two sides"
     many = ",".join([other] * 60)
     with pytest.raises(UsageError, match="given twice"):
         compare_sides([many, other], 1.0)

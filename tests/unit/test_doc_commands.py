@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from doc_commands import DocCommand, commands
 from golden import RUNS
 from hpcbench.__main__ import _with_resumed_folder
 from hpcbench.cli import COMMANDS, app
+from hpcbench.reduce.results_file import FILE_NAME, new_results, open_results
 from launcher import ROOT
 from reached_words import reached_words
 
@@ -129,6 +131,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a current folder with what the commands of the pages name."""
     for place in ("FOLDER", "results/latest", *OTHER_RUNS):
         shutil.copytree(RUNS["mixed"], tmp_path / place)
+    with open_results(RUNS["mixed"]) as file:
+        results = file.results
+    for place in OTHER_RUNS:  # a copy would be the same run
+        with new_results(tmp_path / place / FILE_NAME) as writer:
+            writer.finish(replace(results, run=replace(results.run, run_id=place)))
     for place, source in SWEEP_FILES.items():
         shutil.copyfile(ROOT / "tests/data" / source, tmp_path / place)
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")

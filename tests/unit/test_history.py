@@ -281,12 +281,15 @@ def test_a_run_is_checked_by_the_launches_of_a_time(nights: Path) -> None:
         return hpcbench("check", str(nights / f"night{night:04}"), "--baseline", str(nights),
                         "--baseline-range", period).returncode
 
-    assert checked(12, "2026-01-11..2026-01-21") == 0
+    assert checked(12, "2026-01-11..2026-01-22") == 0
     assert checked(25, "2026-01-02..2026-01-12") == 14  # one launch beyond all of them
-    assert checked(12, "2026-01-11..2026-01-20") == 2  # a launch too few
+    assert checked(12, "2026-01-11..2026-01-21") == 2  # a launch too few: that night is none
     write_night(nights, 30, [1e-3, 1e-3, 1e-3])  # lacks a case: left out, and the others gate
     assert checked(12, "2026-01-11..") == 0
-    shutil.rmtree(nights / "night0030")
+    write_night(nights, 31, [3e-3] * 4)
+    assert checked(31, "2026-01-11..") == 14, "the slow night set its own limit"
+    for night in (30, 31):
+        shutil.rmtree(nights / f"night{night:04}")
     for period in ("2027-01-01..", "yesterday..today"):
         assert checked(12, period) == 2
     assert hpcbench("check", str(nights / "night0001"), "--baseline-range", "..",

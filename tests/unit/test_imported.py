@@ -13,6 +13,7 @@ import pytest
 import foreign_tables as written
 from bad_input_process import hpcbench
 from golden import RESULTS
+from hpcbench.answers.baseline import check_baseline
 from hpcbench.answers.check import (
     CANNOT_TELL,
     CRASHED,
@@ -20,7 +21,6 @@ from hpcbench.answers.check import (
     MISSING,
     SLOW,
     WRONG,
-    check_baseline,
     check_file,
 )
 from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_by, compare_sides
@@ -385,7 +385,7 @@ def test_what_a_log_states_against_itself_reaches_the_results_and_check(
         assert [one for one in findings if f"nccl.log:{line}" in one.message]
         assert (scope == "run") == (verdict_of(file.results).state == RED and name != "wrong row")
     baseline = tmp_path / "good.h5"
-    import_files([NCCL], baseline, UserFacts())
+    import_files([NCCL], baseline, UserFacts(started="2026-01-31T03:00"))
     found = check_baseline([tmp_path / "nccl.h5"], [baseline], 0.03)
     assert found.outcome == (MISSING if name == "wrong row that is cut" else outcome)
     doubts = compare_sides([str(baseline), str(tmp_path / "nccl.h5")], 0.03).doubts

@@ -533,6 +533,7 @@ def _results(gathered: Gathered, names: Sequence[str], started: str) -> Results:
     cases = tuple(item.case for item in items)
     ranks = max(case.world_size for case in cases)
     identity = case_id({"cases": [case.case_id for case in cases], "programs": programs,
+                        **({"started": started} if started else {}),
                         "times": [item.statistics and asdict(item.statistics) for item in items]})
     name = f"imported: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
     plan = Plan(name=name, world_size=ranks, passes=1, cases=cases, duplicates=0, config={},
