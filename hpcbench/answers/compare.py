@@ -88,7 +88,7 @@ class CaseComparison:
 
     Attributes:
         key: common to both sides: the id of the case, or all its parameters but one.
-        label: name of the case on the second side.
+        label: name of the case on the second side; ``name`` is that of what it runs.
         first_s, second_s: each side's median over launches; of one file's pairs as `show` has it.
         ratio: the quotient of both, or the geometric mean over pairs where ``in_launch``;
             ``low`` to ``high`` is its 95 % interval, None where there are too few.
@@ -129,6 +129,7 @@ class CaseComparison:
     unit: str = LAUNCHES
     n_launches: int = 1
     tested: int = 0
+    name: str = ""
 
     @property
     def interval(self) -> Interval:
@@ -302,7 +303,8 @@ def _compared(
         phases=tuple(phase_changes(first, second)), jobs=(first.jobs, second.jobs),
         imported=(first.is_imported, second.is_imported), ends_s=ends_s,
         repeated_by=repeated_by(second.case, is_imported=first.is_imported or second.is_imported),
-        protocol=protocol_between(first, second, in_launch=in_launch))
+        protocol=protocol_between(first, second, in_launch=in_launch),
+        name=second.case.workload.name)
 
 
 def _in_pairs(case: CaseComparison, pair: Paired) -> CaseComparison:

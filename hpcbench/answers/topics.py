@@ -103,7 +103,8 @@ def case_names(several: Sequence[Results]) -> Mapping[str, str]:
     """Return the label of each case without words that distinguish no case that ran."""
     items = [item for results in several for item in results.cases]
     ran = [item.case.label for item in items if item.status in TABLED]
-    labels = {**short_labels(item.case.label for item in items), **short_labels(ran)}
+    own = {item.case.workload.name for item in items}
+    labels = {**short_labels((item.case.label for item in items), own), **short_labels(ran, own)}
     return {label: with_sizes(short) for label, short in labels.items()}
 
 

@@ -204,7 +204,7 @@ def _with_names(table: Table, names: Mapping[str, str]) -> Table:
 
 def _short_table(one: SideComparison) -> Table:
     """Return the table of a comparison, with short names of the cases."""
-    names = short_labels(case.label for case in one.cases)
+    names = short_labels((case.label for case in one.cases), {case.name for case in one.cases})
     return _with_names(comparison_table(one),
                        {label: with_sizes(name) for label, name in names.items()})
 

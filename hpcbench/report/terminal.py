@@ -175,23 +175,26 @@ def fitted(table: Table, width: int) -> Table:
     """Return a table that is wider than ``width`` columns with fewer ones.
 
     First what several rows share goes above them. Then it leaves out details and after them columns
-    that are `Column.first_to_go`, each time the last one of them, until it fits; a note names them.
-    """
+    that are `Column.first_to_go`, each time the last one of them, until it fits; a note names them,
+    with their span where another one of the title stays."""
     def is_wide(table: Table) -> bool:
         lines = [*_head(table.columns), *map(table.texts, table.rows)]
         return bool(table.columns) and _taken(_widths(lines)) > width
 
     if not is_wide(table):
         return table
-    table, gone = table.shared_above() if len(table.rows) > 1 else table, list[str]()
+    table, gone = table.shared_above() if len(table.rows) > 1 else table, list[Column]()
     others = table.columns[:0:-1]
     for column in (*(one for one in others if one.detail),
                    *(one for one in others if one.first_to_go and not one.detail)):
         if is_wide(table):
-            gone.insert(0, column.title)
+            gone.insert(0, column)
             table = table.with_columns([
                 at for at, one in enumerate(table.columns) if one is not column])
-    note = f"left out to fit {width} columns: {distinct(gone).replace(',', ', ')}; -v shows all"
+    kept = {column.title for column in table.columns}
+    names = distinct(f"{one.span} {one.title}".strip() if one.title in kept else one.title
+                     for one in gone)
+    note = f"left out to fit {width} columns: {names.replace(',', ', ')}; -v shows all"
     return replace(table, notes=(*table.notes, Line(note, "quiet"))) if gone else table
 
 

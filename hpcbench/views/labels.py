@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from hpcbench.texts import as_field
 from hpcbench.units import vary
 
 _SIZE = re.compile(r"\d+B")
@@ -18,14 +19,17 @@ def own_words(names: Sequence[str]) -> list[str]:
             for first, *others in words]
 
 
-def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
-    """Return `distinct_names` of each label, the title of which is its first word.
+def short_labels(labels: Iterable[str], names: Iterable[str] = ()) -> Mapping[str, str]:
+    """Return `distinct_names` of each label, the title of which is its first word, or that of the
+    ``names`` with which it begins: a user's own name may have several words.
 
     Choices go before numbers, which may belong to one of them: ``over=data``, not ``bucket_mb=25``.
     """
-    each = list(dict.fromkeys(labels))
-    titles = [(label.split(" ", 1)[0], sorted(label.split()[1:], key=_is_number))
-              for label in each]
+    each, known = list(dict.fromkeys(labels)), {as_field(name) for name in names}
+    firsts = [max((name for name in known if f"{label} ".startswith(f"{name} ")), key=len,
+                  default=label.split(" ", 1)[0]) for label in each]
+    titles = [(first, sorted(label[len(first):].split(), key=_is_number))
+              for first, label in zip(firsts, each, strict=True)]
     return dict(zip(each, distinct_names(titles), strict=True))
 
 

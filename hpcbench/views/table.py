@@ -74,7 +74,8 @@ class Column:
         usual: the expected value: a brief table leaves out a column that has no other.
         detail: left out of a brief table.
         first_to_go: left out of a table that is too wide, after its details.
-        span: title above neighbouring columns that have the same one."""
+        span: title above neighbouring columns that have the same one.
+        named: its value says nothing without the title, as that of a user's argument."""
 
     name: str
     title: str
@@ -87,6 +88,7 @@ class Column:
     detail: bool = False
     first_to_go: bool = False
     span: str = ""
+    named: bool = False
 
     @property
     def label(self) -> str:
@@ -179,7 +181,7 @@ class Table:
         middle.
 
         Texts that all rows have in common at their beginning go into the title."""
-        rows, kept, words = self.rows, list[int](), list[Cell]()
+        rows, kept, words = self.rows, list[int](), list[object]()
         shared = dict(vary(enumerate(row.cells) for row in rows)[0])
         n_labels = next((at for at, column in enumerate(self.columns)
                          if column.show is not Show.TEXT), len(self.columns))
@@ -189,7 +191,7 @@ class Table:
             if not (column.detail or is_usual or is_same_text):
                 kept.append(at)
             elif is_same_text and column.usual is None and not column.detail:
-                words.append(shared[at])
+                words.append(f"{column.title}={shared[at]}" if column.named else shared[at])
         table = self.with_columns(kept)
         groups = tuple(replace(
             group, timed="" if group.timed == _USUAL_TIMED else group.timed,

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.answers.topics import case_names
 from hpcbench.kinds.registry import KindSpec, kinds
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import case_rows
-from hpcbench.report.terminal import print_lines, table_lines, tone_line
+from hpcbench.report.terminal import fitted, print_lines, table_lines, tone_line
 from hpcbench.units import format_seconds, round_bytes, three_digits, vary
 from hpcbench.views.labels import (
     distinct_names,
@@ -131,6 +132,21 @@ def test_a_table_that_is_too_wide_leaves_out_details_and_long_texts_go_on_below(
         "b     x=1 y=2      1  1.50", "  left out to fit 30 columns:", "    detail; -v shows all"]
     assert printed("18")[2:6] == [
         "a     x=1     1.50", "        y=2", "b     x=1     1.50", "        y=2"]
+
+
+def test_a_left_out_column_has_its_span_where_another_one_of_the_title_stays() -> None:
+    columns = (Column("case", "case"), *(Column(f"busbw-{span}", "busbw", Show.NUMBER, span=span,
+                                                first_to_go=True) for span in ("gloo", "mpi")))
+    table = Table("t", columns, (Group("", (Row(("sum", 1.5, 2.5)),)),))
+    assert [fitted(table, width).notes[0].text.split(": ")[1].split(";")[0]
+            for width in (12, 7)] == ["mpi busbw", "busbw"]
+
+
+def test_shared_arguments_stand_in_a_title_with_their_names() -> None:
+    columns = (Column("function", "function"), Column("elements", "elements", named=True),
+               Column("type", "type"), Column("time", "time", Show.NUMBER))
+    rows = tuple(Row((name, "4096", "fp32", 1.5)) for name in ("a", "b"))
+    assert Table("f", columns, (Group("", rows),)).brief().title == "f, elements=4096, fp32"
 
 
 def test_a_row_has_one_cell_a_column() -> None:
@@ -282,6 +298,15 @@ def test_words_that_all_of_a_title_have_are_left_out() -> None:
 def test_a_size_is_left_out_only_where_all_have_it() -> None:
     assert [*short_labels(["sum gloo 8B", "sum gloo 9B", "sum mpi 8B"]).values()] == [
         "sum gloo 8B", "sum gloo 9B", "sum mpi 8B"]
+
+
+def test_a_name_of_several_words_is_kept_whole() -> None:
+    labels = [f"{name} bytes=4096 ranks=1" for name in (
+        "load", "load fp32 weights", "load fp32 biases", "my all_reduce", "x=1 y")]
+    names = ["load", "load fp32 weights", "load fp32 biases", "my all_reduce", "x=1 y"]
+    assert [*short_labels(labels, names).values()] == names
+    own = make_case(UnknownWorkload({"name": names[1]}))
+    assert [*case_names([make_results((ok(own),))]).values()] == [names[1]]
 
 
 def test_a_label_that_begins_as_another_one_is_replaced_as_a_whole() -> None:

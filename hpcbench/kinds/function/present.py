@@ -45,9 +45,9 @@ class FunctionPresenter(Presenter[FunctionCall, Values]):
         """Yield a table; its first columns are the arguments that any of its functions has."""
         names = dict.fromkeys(name for item in items if item.status in columns.TABLED
                               for name, _ in call_of(item).arguments)
-        own = (metric_tables.of_case(table.Column(f"argument_{name}", name, optional=True),
-                                     partial(_argument, name))
-               for name in names)
+        own = (metric_tables.of_case(
+            table.Column(f"argument_{name}", name, optional=True, named=True),
+            partial(_argument, name)) for name in names)
         return metric_tables.result_tables(title, items, derived, (FUNCTION, *own, *RESULTS),
                                            _place)
 
