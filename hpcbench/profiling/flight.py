@@ -89,7 +89,7 @@ def current_collective(record: Mapping[str, Any]) -> str:
     entries: Sequence[Mapping[str, Any]] = record.get("entries", [])
     if not entries:
         return ""
-    waiting = next((entry for entry in entries if not _is_over(entry)), None)
+    waiting = next((entry for entry in entries if not is_over(entry)), None)
     entry = waiting or entries[-1]
     number = (f"p2p {entry['p2p_seq_id']}" if entry.get("is_p2p")
               else str(entry.get("collective_seq_id", "?")))
@@ -98,7 +98,8 @@ def current_collective(record: Mapping[str, Any]) -> str:
             f"of {_group(entry)}")
 
 
-def _is_over(entry: Mapping[str, Any]) -> bool:
+def is_over(entry: Mapping[str, Any]) -> bool:
+    """Return whether the collective of an entry has ended on its rank."""
     return bool(entry.get("retired", False)) or entry.get("state") == "completed"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import Case
-from hpcbench.profiling.flight import FLIGHT
+from hpcbench.profiling.flight import FLIGHT, is_over
 from hpcbench.profiling.profiled_cases import (
     CLOCK_MARK,
     PROFILE_FOLDER,
@@ -40,6 +40,7 @@ from hpcbench.trace.clock import MAX_DRIFT, Nanoseconds, bound_at, to_global
 from hpcbench.trace.container import whole_file
 from hpcbench.trace.schema import SAMPLE_COLUMNS, from_values
 from hpcbench.trace.source import PROFILE_NOTE, TraceSource, noted
+from hpcbench.units import plural
 from hpcbench.views.chart import file_name
 from hpcbench.views.columns import missing_passes_text
 
@@ -64,8 +65,8 @@ def _lines(
     entries: Mapping[str, Mapping[str, Any]], flights: int, folder: str, unreached: str,
 ) -> Iterator[str]:
     if flights:
-        yield (f"{flights} case{'s' * (flights > 1)} did not end: last collectives of the waiting "
-               f"ranks in {folder}/flight-*.json")
+        yield (f"ranks waited when {plural(flights, 'case')} ended: their last collectives in "
+               f"{folder}/flight-*.json")
     merged = [one for one in entries.values() if one["file"]]
     if merged:
         slowest = max(merged, key=lambda one: (one["overhead"] or {}).get("measured_s", 0.0))
@@ -154,7 +155,6 @@ def overhead(
 PROFILE_FILE = "profile.json"
 SCHEMA_VERSION = 1
 _LONGEST_NAME = 120
-_ENDED_BADLY = ("timeout", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +220,17 @@ def _unreached(results: Results, entries: Mapping[str, Any]) -> str:
     return f"{_count(left, 'case')} not profiled: the run ended {when}" if left else ""
 
 
+def _has_hung(item: CaseResult) -> bool:
+    """Return whether flight records show where ranks were: also of a failed case in which one still
+    waited, but of none that a user has stopped."""
+    records = [record for left in item.detail.values() if (record := left.get(FLIGHT))]
+    return bool(records) and (item.status == "timeout" or item.status == "failed" and any(
+        not is_over(entry) for record in records for entry in record.get("entries", ())))
+
+
 def _write_flight_records(folder: Path, results: Results) -> int:
     """Write the flight record of each rank of each case that has any; return how many have."""
-    cases = {item.case.case_id: item for item in results.cases
-             if item.status in _ENDED_BADLY  # a user who stops a job has seen no hang
-             and any(left.get(FLIGHT) for left in item.detail.values())}
+    cases = {item.case.case_id: item for item in results.cases if _has_hung(item)}
     names = _file_names([item.case for item in cases.values()])
     for case_id, item in cases.items():
         for rank, left in item.detail.items():

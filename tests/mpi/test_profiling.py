@@ -99,7 +99,7 @@ def test_a_rule_decides_who_is_profiled_and_a_hang_leaves_the_last_collectives(
     (entry,) = _profiles(job)["cases"].values()
     share = float(entry["why"].partition("differ by ")[2].partition("%")[0]) / 100
     assert entry["profiled"] is (share >= STALL_SHARE) or abs(share - STALL_SHARE) < 0.01
-    assert "1 case did not end" in job.prose
+    assert "1 case ended: their last collectives" in job.prose
 
 
 NSYS = """#!/bin/sh

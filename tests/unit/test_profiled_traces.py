@@ -261,7 +261,7 @@ def test_lines_state_what_it_cost_and_what_is_missing() -> None:
                 for number in range(20)}
     lines = summary_lines(entries, 2, "out/profile", enabled=True)
     text = "\n".join(lines)
-    assert "2 cases did not end" in lines[0]
+    assert "2 cases" in lines[0] and "flight-*.json" in lines[0]
     assert "1.25x to 3.00x" in text
     assert " two: out/profile/two.json.gz" in lines[1]  # the slowest
     assert " one: out/profile/one.json.gz" in summary_lines(
@@ -304,12 +304,14 @@ def test_nsys_that_is_not_there_is_reported_with_what_to_take_instead(
     assert f"--output={tmp_path}/profile/ranks/nsys-rank00002-%p" in words
 
 
-@pytest.mark.parametrize(("status", "n_files"), [("timeout", 1), ("failed", 1), ("not_run", 0)])
-def test_a_case_that_a_user_stops_has_not_hung(
-    tmp_path: Path, status: str, n_files: int,
+@pytest.mark.parametrize(("status", "entry", "n_files"), [
+    ("timeout", {}, 1), ("timeout", {"retired": True}, 1), ("failed", {}, 1),
+    ("failed", {"retired": True}, 0), ("not_run", {}, 0)])
+def test_a_case_that_a_user_stops_or_whose_collectives_all_ended_has_not_hung(
+    tmp_path: Path, status: str, entry: dict[str, Any], n_files: int,
 ) -> None:
     results = mixed_results()
-    item = replace(results.cases[0], status=status, detail={"0": {FLIGHT: {"entries": [{}]}}})
+    item = replace(results.cases[0], status=status, detail={"0": {FLIGHT: {"entries": [entry]}}})
     (tmp_path / "traces").mkdir()
     lines = write_profiles(tmp_path, replace(results, cases=(item,)))
     assert len(lines) == len([*tmp_path.glob("profile/flight-*-rank00000.json")]) == n_files
