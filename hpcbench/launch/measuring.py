@@ -385,7 +385,7 @@ def opening_lines(
     yield from (f"note: {mixed}" for mixed in mixed_mpis(os.environ, attempt.topology.mpi))
     yield f"results in {folders.folder.path}"
     yield from separate_folder_lines(folders)
-    for note in (*folders.folder.notes, *config.notes):
+    for note in (*folders.folder.notes, *attempt.plan.config.get("notes", ())):
         yield f"note: {note}"
     if history.attempt:
         yield (f"attempt {history.attempt + 1} of this run: {len(history.finished)} measurements "

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hpcbench.config import axes
 from hpcbench.config.schema import Config
-from hpcbench.config.section import Block
+from hpcbench.config.section import Block, Fault
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Case, Plan, Planner, PlanRequest, planner_of
 from hpcbench.plan.choice import fitting, labels_of
@@ -33,7 +33,8 @@ def make_plan(config: Config, world_size: int) -> Plan:
         kept = ordered(_of_target(_matching(_selected(distinct, config), config), config))
         cases = tuple(replace(case, index=index)
                       for index, case in enumerate(_with_budget(kept, config)))
-        _refuse_idle(config, cases)
+        _refuse_unused(config, cases)
+        config = _with_chosen_faults(config, distinct, cases)
     return Plan(
         name=config.name, world_size=world_size, passes=config.measure.passes, cases=cases,
         duplicates=len(every) - len(distinct), config=config.plain(),
@@ -133,25 +134,45 @@ def _with_first_try(case: Case) -> tuple[Case, ...]:
     return (case, *([replace(case, workload=first[0])] if first else []))
 
 
-def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
-    """Raise ConfigError for a requirement or a fault that applies to no case."""
+def _refuse_unused(config: Config, cases: Sequence[Case]) -> None:
+    """Raise ConfigError for a required backend that no case uses."""
     backends = {name for case in cases for name in (case.backend, axes.library_of(case.backend))}
     used = backends | {device for case in cases for device in (
         axes.GPU_DEVICES if case.device == "auto" else (case.device,))}
-    lines = [f"required_backends: no case uses {name}; there are "
-             f"{', '.join(sorted(used - {'cpu'}))}"
-             for name in config.required_backends if name not in used]
+    if lines := [f"required_backends: no case uses {name}; there are "
+                 f"{', '.join(sorted(used - {'cpu'}))}"
+                 for name in config.required_backends if name not in used]:
+        raise ConfigError(*lines)
+
+
+def _with_chosen_faults(config: Config, every: Sequence[Case], chosen: Sequence[Case]) -> Config:
+    """Return the configuration without the faults of cases that are not ``chosen``, with a note of
+    each. Raises ConfigError for a fault that can happen in none of ``every`` case."""
+    lines, notes, kept = list[str](), list[str](), list[Fault]()
+    choosers = [key for key in ("model", "strategy", "only", "exclude") if getattr(config, key)]
+    choosers += ["profiling.target"] if config.profiling.target else []
     for number, fault in enumerate(config.fault):
-        meant = [case for case in cases if fault.rank < case.world_size
-                 and (fault.iteration or 0) < case.warmup + (case.min_iterations or case.iterations)
-                 and any(one.may_have(fault) for one in _with_first_try(case))]
-        if not meant:
+        if any(_can_have(case, fault) for case in chosen):
+            kept.append(fault)
+        elif any(_can_have(case, fault) for case in every):
+            notes.append(f'fault[{number}] happens in no case: {" and ".join(choosers)} left out '
+                         f'those that "{fault.case}" names')
+        else:
             and_samples = ", and samples that can take longer" * (fault.kind == "slow_samples")
-            lines.append(f'fault[{number}]: no case "{fault.case}" has a rank {fault.rank} and an '
-                         f"iteration {fault.iteration or 0}{and_samples}; the fault could never "
-                         "happen")
+            of_kind = f" of benchmark {config.benchmark}" if config.benchmark else ""
+            lines.append(f'fault[{number}]: no case "{fault.case}"{of_kind} has a rank '
+                         f"{fault.rank} and an iteration {fault.iteration or 0}{and_samples}; the "
+                         "fault could never happen")
     if lines:
         raise ConfigError(*lines)
+    return config.model_copy(update={
+        "fault": tuple(kept), "notes": (*config.notes, *notes)}) if notes else config
+
+
+def _can_have(case: Case, fault: Fault) -> bool:
+    samples = case.warmup + (case.min_iterations or case.iterations)
+    return fault.rank < case.world_size and (fault.iteration or 0) < samples and any(
+        one.may_have(fault) for one in _with_first_try(case))
 
 
 def _selected(cases: Sequence[Case], config: Config) -> Sequence[Case]:

@@ -504,6 +504,15 @@ def test_what_no_case_can_meet_is_refused(section: dict[str, Any], words: str) -
         plan_of({"collective": "all_reduce"}, **section)
 
 
+def test_a_fault_of_cases_that_are_not_chosen_is_left_out_with_a_note() -> None:
+    faults = [{"rank": 0, "kind": "kill", "case": f"{one} *"} for one in ("all_gather", "barrier")]
+    for choice in ({"only": ["barrier"]}, {"exclude": ["all_gather"]}):
+        config = plan_of({"collective": ["all_gather", "barrier"]}, fault=faults, **choice).config
+        assert [fault["case"] for fault in config["fault"]] == ["barrier *"]
+        (note,) = config["notes"]
+        assert "fault[0]" in note and f"{[*choice][0]} left out" in note
+
+
 BAD = {"benchmarks": [{"kind": "primitive", "primitive": "tp_columnwise", "m": 32, "k": 8, "n": 8,
                        "implementations": ["no_such"]}]}
 """Nobody offers that implementation: only a plan finds it."""
