@@ -40,6 +40,8 @@ class _World:
     pg_group_ranks, pg_names, pg_map = {}, {}, {}
 _world = _World()
 def init_process_group():
+    if "RANK" not in os.environ:
+        raise ValueError("RANK expected")
     _world.pg_group_ranks["g"], _world.pg_names["g"] = {0: 0, 1: 1}, "0"
     _world.pg_map["g"] = ("gloo", None)
 def destroy_process_group():
@@ -104,6 +106,11 @@ def test_a_rank_writes_however_it_ends(home: Path, ending: str, code: int) -> No
     assert record["rank"] == 0 and record["world_size"] == 2 and record["reason"] == "exit"
     assert record["groups"]["0"]["ranks"] == [0, 1] and len(record["dumps"][0]["entries"]) == 4
     assert [path.name for path in (home / "rec").iterdir()] == ["rank00000.json"]
+
+
+def test_a_rank_that_torch_cannot_number_is_told_what_to_set(home: Path) -> None:
+    code, _, err = run(home, f"import os; del os.environ['RANK']\n{JOIN}")
+    assert code == 1 and "torchrun" in err and "MASTER_ADDR" in err and "RANK expected" in err
 
 
 def test_every_signal_ends_a_rank_as_without_record(home: Path) -> None:

@@ -190,7 +190,7 @@ def record(
     """Run a job's command and record the collectives of each rank.
 
     Examples:
-        mpirun -np 4 python -m hpcbench record -o rec -- python train.py
+        torchrun --nproc-per-node=4 -m hpcbench record -o rec -- python train.py
         hpcbench record --durations --calls 100000 -- python train.py
         hpcbench record --startup"""
     from hpcbench.interop.traffic.recording import STARTUP, Recording, run_recorded

@@ -51,6 +51,7 @@ SCATTERS = ("_reduce_scatter_base_", "reduce_scatter_", "reduce_scatter_tensor_c
 RAS, RAS_SECONDS = ("NCCL_RAS_ADDR", "localhost:28028"), 5
 """Where a thread of NCCL 2.24 or newer reports each rank's calls, and how long it asks peers."""
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -84,7 +85,13 @@ class Recorder:
 
         @functools.wraps(make)
         def init_process_group(*args: Any, **given: Any) -> Any:
-            result = make(*args, **given)
+            try:
+                result = make(*args, **given)
+            except ValueError:
+                if not os.environ.keys() >= {*_OF_TORCHRUN}:
+                    _note(f"mpirun and srun do not set {', '.join(_OF_TORCHRUN)}, which torch "
+                          "takes: set them, or start the command by torchrun")
+                raise
             with _spared():
                 self._begin()
             return result
