@@ -402,12 +402,14 @@ def report(
     """Write a report with verdict, tables and charts in one file.
 
     Examples:
-        hpcbench report results/latest --force
+        hpcbench report results/latest
         hpcbench report results/latest -o report.md
         hpcbench report before after -o comparison.html"""
     from hpcbench.report.report_file import (
         LATEST,
         chosen_format,
+        ids_of,
+        made_of,
         open_runs,
         output_path,
         runs_below,
@@ -418,8 +420,11 @@ def report(
         raise UsageError("give FILE or --source DIR, not both")
     chosen = chosen_format(file_format, output)
     paths = files or (runs_below(source) if source is not None else [LATEST])
-    target = flags.free_target(output_path(paths, output, chosen), force=force)
+    target = output_path(paths, output, chosen)
+    earlier = None if force else made_of(target)
+    flags.free_target(target, force=force or earlier is not None)
     verbosity = flags.verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in paths])
     with open_runs(paths) as runs, verbosity.stage("report"):
+        flags.free_target(target, force=force or earlier == ids_of(runs))
         say(write_report(runs, chosen, target))

@@ -6,6 +6,7 @@ environment and the method. A report of several runs begins with their differenc
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -444,20 +445,43 @@ def write_report(
     linked = [f"plots/{path.name}" for path in (target.parent / "plots").glob("*.png")
               if len(runs) == 1]
     return write_document(document_of(runs, drawn.charts, full=chosen != "md"), chosen, target,
-                          linked, drawn)
+                          linked, drawn, ids_of(runs))
+
+
+def ids_of(runs: Sequence[Run]) -> str:
+    return ",".join(run.results.run.run_id for run in runs)
+
+
+_MARK = b"<!-- made by hpcbench of "
+
+
+def _marked(page: bytes, ids: str) -> bytes:
+    """Return a page with the runs that it is of and a digest: so nobody has changed it since."""
+    digest = hashlib.sha256(ids.encode() + page).hexdigest()
+    return page + _MARK + f"{ids} {digest} -->\n".encode()
+
+
+def made_of(path: Path) -> str | None:
+    """Return the ids of the runs of a page that `write_report` made; None of any other file, such
+    as a page that was changed."""
+    content = path.read_bytes() if path.is_file() else b""
+    page, mark, ending = content.rpartition(_MARK)
+    ids = ending.decode(errors="replace").partition(" ")[0]
+    return ids if mark and _marked(page, ids) == content else None
 
 
 def write_document(
     document: ReportDocument, chosen: str, target: Path, linked: Sequence[str] = (),
-    drawn: Drawn = NOT_DRAWN,
+    drawn: Drawn = NOT_DRAWN, ids: str = "",
 ) -> Path:
-    """Write any document in this format; ``linked`` are the figures that Markdown finds."""
+    """Write any document in this format; ``linked`` are the figures that Markdown finds, ``ids``
+    those of the runs, of which a page has a mark (`made_of`)."""
     if chosen == "md":
         content = printable(markdown_text(document, linked)).encode()
     elif chosen == "pdf":
         content = pdf_bytes(document)
     else:
-        content = printable(html_text(document, __version__, drawn.figures)).encode()
+        content = _marked(printable(html_text(document, __version__, drawn.figures)).encode(), ids)
     with whole_file(target, make_folder=True) as part:
         part.write_bytes(content)
     return target

@@ -131,8 +131,15 @@ def test_the_command_writes_what_is_asked_for(
     assert target.read_text("utf-8").startswith("# ")
     assert command(monkeypatch, "report", str(tmp_path / "after"), "-o", str(target)) == 2
     assert "--force" in capsys.readouterr().err
+    page = tmp_path / "after" / "report.html"
+    assert [command(monkeypatch, "report", str(tmp_path / "after")) for _ in range(2)] == [0, 0]
+    for edited in (page.read_bytes().replace(b"Findings", b"My view"), b"mine"):
+        page.write_bytes(edited)
+        assert command(monkeypatch, "report", str(page.parent)) == 2
+        assert page.read_bytes() == edited
     both = tmp_path / "both.html"
     assert command(monkeypatch, "report", "--source", str(tmp_path), "-o", str(both)) == 0
+    assert command(monkeypatch, "report", str(tmp_path / "after"), "-o", str(both)) == 2
     text = both.read_text("utf-8")
     assert text.index("Differences") < text.index('id="run-1-verdict"') < text.index(
         'id="run-2-verdict"')
