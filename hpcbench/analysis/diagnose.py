@@ -30,16 +30,13 @@ from hpcbench.answers.answer import (
 )
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.records import dataclass
-from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison
+from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, PRECISE, Comparison
 from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.order import Interval
 from hpcbench.units import digits, format_seconds, grouped, in_launches, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Row, Show, Table
-
-PRECISE = 0.1
-"""A comparison whose interval reaches over this share of a call cannot exclude a late rank."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,8 +245,8 @@ def suite(
 
 MOST_SAMPLES = 1_000_000
 """As measure.max_iterations allows: the duration ends a case, not a number of samples."""
-PASSES = 5
-"""A pass is one observation of who is slow: two ranks have four degrees of freedom then."""
+PASSES, OF_TWO_RANKS = 5, 9
+"""A pass is one observation of who is slow; two ranks, a single difference, take more of them."""
 NEVER_PRECISE = 1e-9
 """For measure.precision: nor does the precision of the median end it."""
 _SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -317,22 +317,23 @@ def profile(
         require_nsys()
     folder = stored_path(output) if output else None
     given = [*profiling, *sweep_overrides(context, output__folder=folder)]
+    wanted = ranks or gpus or default_ranks()
     if announced_rank(os.environ) == 0:  # the only one that plans, and so reads the file
-        given = [*_for_seconds(path, given, seconds), *given]
+        given = [*_for_seconds(path, given, seconds, wanted), *given]
     request = RunRequest(path, given, verbosity=verbosity)
     if ranks is None:
-        ranks = gpus or default_ranks()
-        check_request(request, ranks)  # before mpirun reports the same in many lines
-        exec_mpirun(ranks, sys.argv[1:], os.environ)
+        check_request(request, wanted)  # before mpirun reports the same in many lines
+        exec_mpirun(wanted, sys.argv[1:], os.environ)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     sys.stderr = sys.__stderr__
     raise typer.Exit(run_command(request))
 
 
 def _for_seconds(
-    path: Path | None, given: list[tuple[str, object]], seconds: float,
+    path: Path | None, given: list[tuple[str, object]], seconds: float, ranks: int,
 ) -> list[tuple[str, object]]:
-    """Return the keys by which the duration alone ends the cases, in `PASSES` passes.
+    """Return the keys by which the duration alone ends the cases, in `PASSES` passes or those
+    `OF_TWO_RANKS`.
 
     A case may use half of its time limit for its timed loop: the limit is raised, if need be."""
     from hpcbench.config.load import load_config
@@ -342,5 +343,6 @@ def _for_seconds(
         timeout_s = load_config(path, given).launch.timeout_s
     return [
         ("measure.iterations", "auto"), ("measure.max_iterations", MOST_SAMPLES),
-        ("measure.precision", NEVER_PRECISE), ("measure.passes", PASSES), ("measure.launches", 1),
-        ("measure.budget_s", seconds), ("launch.timeout_s", max(timeout_s, 3 * seconds))]
+        ("measure.precision", NEVER_PRECISE), ("measure.launches", 1),
+        ("measure.passes", OF_TWO_RANKS if ranks == 2 else PASSES), ("measure.budget_s", seconds),
+        ("launch.timeout_s", max(timeout_s, 3 * seconds))]

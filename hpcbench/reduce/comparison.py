@@ -15,6 +15,8 @@ LATE_START = "start"
 """The comparison that cases of all kinds have."""
 NEEDED = f"it takes {MIN_PASSES} passes of {MIN_STEPS} samples each"
 """Why a comparison could not be made."""
+PRECISE = 0.1
+"""A comparison whose interval reaches over this share of a call cannot exclude a late rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ def comparison_counts(comparisons: Iterable[Comparison]) -> dict[str, int]:
     n_made = sum(one.chance is not None for one in listed)
     return {"n_made": n_made, "n_clear": sum(one.is_clear for one in listed),
             "n_too_few": len(listed) - n_made}
+
+
+def is_open(found: Comparison | None, call_s: float) -> bool:
+    """Return whether a rank that is not named may be late by more than `PRECISE` of a call."""
+    return found is None or found.chance is None or found.high_s > PRECISE * call_s
 
 
 def clear(comparisons: Iterable[Comparison], what: str) -> Comparison | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import Case
 from hpcbench.reduce.arrival import MOST_OFF
-from hpcbench.reduce.comparison import NEEDED, Comparison, comparison_counts
+from hpcbench.reduce.comparison import NEEDED, Comparison, comparison_counts, is_open
 from hpcbench.reduce.metric import Metric
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import (
@@ -374,6 +374,10 @@ def any_profile(
         yield Line(f"{title(item)}: {late_start_text(item, late)}", "warning")
     if timed and not late_ones:
         yield Line(f"stragglers: no late start found in {plural(len(timed), 'case')}")
+    if unknown := [item for item in timed if item.case.world_size > 1 and late_start(item) is None
+                   and _may_be_late(item)]:
+        yield Line(f"stragglers: cannot tell in {plural(len(unknown), 'case')}: too few passes "
+                   "or too noisy; use more passes")
     listed = sorted(timed, reverse=True, key=lambda item: (
         item.timing.imbalance_s if item.timing else None) or 0.0)[:MOST_ROWS]
     left = len(timed) - len(listed)
@@ -381,6 +385,11 @@ def any_profile(
     if listed:
         yield Table("ranks side by side", _COLUMNS, (Group("", tuple(
             _row(item, title) for item in listed)),), notes=notes if left else ())
+
+
+def _may_be_late(item: CaseResult) -> bool:
+    assert item.timing is not None and item.statistics is not None
+    return is_open(item.timing.late_start, item.statistics.median_s * item.timing.calls)
 
 
 def _short_titles(items: Sequence[CaseResult]) -> Title:

@@ -183,6 +183,17 @@ def test_few_steps_name_nobody() -> None:
     assert known.sync is None and known.sync_missing == "10 steps are fewer than 20"
 
 
+def test_two_ranks_that_cannot_be_told_apart_have_a_reason_unless_they_are_alike() -> None:
+    two = make_training_case(make_training("data", dp=2), world_size=2)
+    drift = np.repeat([1.0, 2.0, 1.2], 20)[None, :] ** np.array([[0], [1]])
+    noisy = steady({1: 1.5}, ranks=2) * np.hstack([np.ones((2, 2)), drift])
+    for compute, is_known in ((noisy, False), (steady(ranks=2), True)):
+        known = found(samples_of(np.asarray(compute)), two)
+        assert known.last is None and (known.last_missing == "") is is_known
+        texts = [line.text for line in shown(known, 2)[0]]
+        assert sum("late rank: cannot tell" in text for text in texts) == 1 - is_known
+
+
 def test_where_calls_block_the_first_bucket_counts() -> None:
     blocking = replace(CASE, backend="mpi")
     known = found(samples_of(steady({2: 1.5}), buckets=4), blocking)

@@ -21,13 +21,14 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 from hpcbench.reduce import fold
-from hpcbench.reduce.comparison import NEEDED, Comparison
+from hpcbench.reduce.comparison import NEEDED, PRECISE, Comparison
 from hpcbench.reduce.metric import Values
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
 from hpcbench.statistics.hypothesis_tests import medians_by_pass
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import Interval
 from hpcbench.trace.schema import ARRIVAL
+from hpcbench.units import three_digits
 
 SYNC = "sync"
 Times = npt.NDArray[np.float64]
@@ -98,7 +99,8 @@ class LastRank:
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """The stalls that stamps show; None and a reason (``missing``) where they show nothing.
+    """The stalls that stamps show; None and a reason (``missing``) where they show nothing; without
+    ``last`` and ``last_missing`` no rank is late by much.
 
     Medians of each of ``ranks``: ``ready_s`` from its begin to its last gradient, ``wait_s`` from
     there until the slowest rank, which may have begun late, is ready. ``stall_share``: the share of
@@ -206,6 +208,16 @@ def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None
         behind_s=Interval(ready.apart_s, ready.low_s, ready.high_s),
         behind_share=ready.apart_s / float(np.median(stamps.step_s.max(axis=0))),
         phase=phase, phase_s=longer_s.get(phase, 0.0)), ""
+
+
+def not_named(last: LastRank | None) -> str:
+    """Return why nothing is known of a late rank, although ``last`` is not named; "" where its
+    delay is a small share of the step at most."""
+    if last is None or not last.behind_s.value > 0:
+        return ""
+    most = last.behind_s.ends[1] / last.behind_s.value * last.behind_share
+    return (f"noise hides delays up to {three_digits(100 * most)} % of the step; use more passes"
+            if most > PRECISE else "")
 
 
 def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:

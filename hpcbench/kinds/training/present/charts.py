@@ -12,13 +12,21 @@ from hpcbench.kinds.training.derive.stalls import Stalls, SyncVariance
 from hpcbench.kinds.training.plan.spec import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
+from hpcbench.reduce.comparison import PRECISE
 from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.units import grouped, in_parts, plural, three_digits, vary, with_sizes
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
-from hpcbench.views.columns import TABLED, any_profile, pass_range, straggler_text
+from hpcbench.views.columns import (
+    TABLED,
+    any_profile,
+    late_start,
+    late_start_text,
+    pass_range,
+    straggler_text,
+)
 from hpcbench.views.labels import short_labels
 from hpcbench.views.metric_tables import ShownColumn, metric_column, of_case
 from hpcbench.views.table import (
@@ -195,6 +203,8 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     values = derived.get(item.case.case_id, {})
     stalls, slow = values.get(deriver.STALLS.name), values.get(deriver.SLOW_ALONE.name)
     yield from (Line(text, "warning") for text in findings(item, stalls))
+    if late := late_start(item):
+        yield Line(late_start_text(item, late), "warning")
     if stalls and (share := stalls.stall_share):
         yield Line(f"waiting for the slowest rank: "
                    f"{_percent(share.value, share.low, share.high)} of the step, "
@@ -220,7 +230,10 @@ def _unknown(stalls: Stalls, values: Values, slow: SlowAlone | None) -> Iterator
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
         yield f"stragglers: unknown ({stalls.missing}){more}"
     if stalls.last_missing:
-        yield f"late rank: unknown ({stalls.last_missing})"
+        yield f"late rank: cannot tell ({stalls.last_missing})"
+    elif stalls.last is None and not stalls.missing:
+        yield (f"late rank: none (no rank takes over {100 * PRECISE:.0f} % of the step longer than "
+               "the next one until it is ready)")
     if stalls.sync_missing:
         yield f"gradient exchange: jitter unknown ({stalls.sync_missing})"
 
