@@ -118,6 +118,14 @@ def _all(cases: Iterable[CaseResult], derived: Derived) -> Iterator[Comparison]:
             yield from _comparisons_of(record)
 
 
+def slower_ranks(results: Results) -> Iterator[tuple[CaseResult, Comparison]]:
+    """Yield each comparison by which a rank of a case is slower, beside that of its starts."""
+    for item in results.cases:
+        for one in _comparisons_of(results.record_of(item) or {}):
+            if one.is_clear and one.rank is not None:
+                yield item, one
+
+
 def _comparisons_of(values: Values) -> Sequence[Comparison]:
     """Return the comparisons in the values of a case."""
     return values.get(COMPARISONS) or ()

@@ -11,7 +11,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.arrival import MOST_OFF
 from hpcbench.reduce.comparison import NEEDED, Comparison, comparison_counts, is_open
 from hpcbench.reduce.metric import Metric
-from hpcbench.reduce.records import comparisons
+from hpcbench.reduce.records import comparisons, slower_ranks
 from hpcbench.reduce.results import (
     CaseResult,
     LateArrivals,
@@ -336,19 +336,26 @@ def straggler_text(item: CaseResult, rank: int | None) -> str:
 
 
 def slow_rank_lines(results: Results) -> Iterator[str]:
-    """Yield how many comparisons of ranks were made and name one; then the late starts."""
+    """Yield how many comparisons were made and in how many a rank is slow; then these."""
     counts = comparison_counts(comparisons(results))
+    named = [f"{item.case.label}: {late_start_text(item, late)}" for item in results.cases
+             if (late := late_start(item)) is not None]
+    named += [f"{item.case.label}: {_slower_text(one)}" for item, one in slower_ranks(results)]
     if counts["n_made"]:
-        yield (f"slow ranks: {counts['n_clear'] or 'none'} named in "
+        yield (f"slow ranks: {len(named) or 'none'} named in "
                f"{plural(counts['n_made'], 'test')}; the summary's stragglers say which were too "
                "noisy")
     if few := counts["n_too_few"]:
         yield f"slow ranks: not enough data in {plural(few, 'comparison')}: {NEEDED}"
-    late = [(item, found) for item in results.cases if (found := late_start(item)) is not None]
-    for item, comparison in late[:MOST_NAMED]:
-        yield f"  {item.case.label}: {late_start_text(item, comparison)}"
-    if len(late) > MOST_NAMED:
-        yield f"  and {plural(len(late) - MOST_NAMED, 'more case')}: see late_start in summary.json"
+    yield from (f"  {text}" for text in named[:MOST_NAMED])
+    if len(named) > MOST_NAMED:
+        yield f"  and {len(named) - MOST_NAMED} more: see late_start and stalls in summary.json"
+
+
+def _slower_text(one: Comparison) -> str:
+    ends = f"{cell_text(one.low_s, Show.US)} to {cell_text(one.high_s, Show.US)}"
+    return (f"rank {one.rank} stands out by {one.what}: {cell_text(one.apart_s, Show.US)} us from "
+            f"rank {one.next_rank} (CI {ends})")
 
 
 MOST_ROWS = 12

@@ -26,6 +26,7 @@ from hpcbench.report.charts import case_to_map
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary
 from hpcbench.statistics.overlap import OverPasses
+from hpcbench.views.columns import slow_rank_lines
 from results_factory import make_results, not_ok
 from training_cases import make_training
 from training_results import trained, training_case, with_clear, with_peak
@@ -181,6 +182,8 @@ def test_who_arrives_last_is_named(tmp_path: Path, capsys: Capture) -> None:
                             (with_clear(results, item.case, "arrives", rank=0), False)):
         print_results(known, tmp_path)
         assert (line in unwrapped(capsys.readouterr().out.splitlines())) is is_named
+    total, *_, first, second = slow_rank_lines(with_clear(results, item.case, "forward", "ready"))
+    assert " 2 named" in total and "rank 1" in first and "forward" in first and "ready" in second
 
 
 def test_the_summary_has_them_and_no_rates_of_what_trains_nothing(tmp_path: Path) -> None:
