@@ -68,7 +68,7 @@ def test_every_help_has_examples_whose_flags_exist(name: str) -> None:
     assert 2 <= len(examples) <= 3
     for example in examples:
         before, _, words = example.partition("|")[0].partition(">")[0].partition("hpcbench ")
-        assert before in ("", "mpirun -np 4 python -m "), example
+        assert before in ("", "mpirun -np 4 python -m ", "torchrun --nproc-per-node=4 -m "), example
         given = _with_resumed_folder(shlex.split(words))
         with group.make_context("hpcbench", given) as context:
             found, command, rest = group.resolve_command(
