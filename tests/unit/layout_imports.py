@@ -163,7 +163,7 @@ KIND_RUN = f"{KINDS}.*.run*"
 TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measurement.faults",
          "hpcbench.profiling.capture", *(
     f"hpcbench.operations.{name}" for name in
-    ("context", "data", "operation", "place")), *(
+    ("context", "data", "job_folder", "operation", "place")), *(
     f"hpcbench.backends.{name}" for name in
     ("counting_backend", "devices", "dry_step", "facts", "groups", "mpi_buffers", "mpi_group",
      "process_state", "python_group")))

@@ -42,6 +42,9 @@ class MemoryBlock(TrainingBlock):
         elif any(self.compile):
             problem = ("compile true hides what compiled blocks allocate; take false, or kind "
                        "training")
+        elif self.checkpoint_every:
+            problem = ("checkpoint_every copies what a rank holds while its peak is measured; "
+                       "leave it out, or take kind training")
         if problem:
             raise PydanticCustomError("not_followed", "{problem}", {"problem": problem})
         return self

@@ -95,6 +95,9 @@ class TrainingBlock(Block):
         default=None, description="cross_entropy; chunked_cross_entropy: an eighth of the tokens "
         "at a time, which needs less memory; linear_cross_entropy: product and loss in one call; "
         "auto (default): chunked where a part's logits in fp32 are larger than 256 MiB.")
+    checkpoint_every: Axis[Steps] | None = Field(
+        default=None, description="Steps from one asynchronous checkpoint to the next, which lies "
+        "in output.folder until the case is over; default: none.")
     max_steps: Axis[Steps] | None = Field(
         default=None, description="Timed steps; another name of iterations.")
     lora_rank: Axis[Extent] | None = Field(

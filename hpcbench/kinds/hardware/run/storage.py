@@ -1,17 +1,14 @@
 """Reads and writes of files on this rank. Writes end when the disk has them (fsync).
 
 A read is cold if the page cache was dropped before it, which the kernel reports (RWF_NOWAIT).
-Files lie in a folder of the job. A child process removes it when this one ends, however it ends."""
+Files lie in a folder of the job."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-import secrets
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -26,15 +23,9 @@ from hpcbench.backends.groups import host_barrier
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.test import BLOCK_BYTES, BLOCKS, Storage
 from hpcbench.operations.data import Mismatch
+from hpcbench.operations.job_folder import JobFolder
 from hpcbench.operations.place import Place
-from hpcbench.texts import path_of
-from hpcbench.units import size_text
 
-_MARGIN_BYTES = 2**30
-"""Stays free beside the files."""
-_GUARD = ("import shutil, sys; sys.stdin.read(); "
-          "shutil.rmtree(sys.argv[1], ignore_errors=True)")
-"""Waits for the end of the process that started it, then removes the folder."""
 _NAME = "hpcbench-storage"
 _DCP = "torch.distributed.checkpoint"
 
@@ -48,18 +39,8 @@ class StorageOperation:
         self._group: dist.ProcessGroup = place.group
         # imported for these cases only, and before they are timed: it takes as long as torch
         self._dcp: Any = import_module(_DCP) if work.access == "write_dcp" else None
-        base = path_of(work.folder).absolute()
-        self._folder = base / f"{_NAME}-{self._agreed_number():x}"
-        try:
-            base.mkdir(parents=True, exist_ok=True)
-            _refuse_full(base, work.size_bytes * place.world_size)
-            self._folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise CaseError(f"{base}: {error.strerror}") from error
-        self._system = _file_system(base)
-        self._guard = subprocess.Popen(
-            [sys.executable, "-c", _GUARD, str(self._folder)], stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        self._opened = JobFolder(place, work.folder, _NAME, work.size_bytes * place.world_size)
+        self._folder, self._system = self._opened.path, _file_system(self._opened.base)
         self._data = _pattern(work.size_bytes, place.number)
         self._file = self._folder / f"rank{place.number:05d}.bin"
         self._shared = self._folder / "shared.bin"
@@ -122,16 +103,7 @@ class StorageOperation:
         """Remove the files when no rank uses them any more."""
         if self.place.world_size > 1:
             host_barrier(self._group)
-        if self._guard.stdin:
-            self._guard.stdin.close()
-        self._guard.wait()
-
-    def _agreed_number(self) -> int:
-        """Return a number that all ranks have, and no other folder."""
-        number = torch.tensor([secrets.randbits(40)])
-        if self.place.world_size > 1:
-            dist.broadcast(number, self.place.global_rank(0), self._group)
-        return int(number)
+        self._opened.close()
 
     def _calls(self) -> Mapping[str, Callable[[], None]]:
         return {"read_sequential": self._read_sequential, "read_random": self._read_random,
@@ -198,16 +170,6 @@ def _compared(got: Any, expected: Any) -> Mismatch | None:
         return None
     first = int(wrong[0])
     return Mismatch(len(wrong), len(expected), first, str(got[first]), str(expected[first]))
-
-
-def _refuse_full(folder: Path, needed: int) -> None:
-    """Raise CaseError if the files of all ranks would leave too little free."""
-    free = shutil.disk_usage(folder).free
-    if free < needed + _MARGIN_BYTES:
-        raise CaseError(
-            f"{folder} has {size_text(free)} free, and the files of all ranks need "
-            f"{size_text(needed)} and {size_text(_MARGIN_BYTES)} to spare: give a smaller size, or "
-            "another folder")
 
 
 def _dropped(path: Path) -> bool | None:

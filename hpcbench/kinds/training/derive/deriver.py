@@ -12,7 +12,7 @@ from hpcbench.kinds.training.derive import fingerprints, rates, slow_ranks, stal
 from hpcbench.kinds.training.derive.stalls import Stalls
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.models import DEFINITIONS
-from hpcbench.kinds.training.plan.predict import hardware_flops
+from hpcbench.kinds.training.plan.predict import checkpoint_bytes, hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce import kind_facts, roofline
 from hpcbench.reduce.checks import Violation
@@ -105,6 +105,7 @@ OF_TRAINING = (*planned(
     word("checkpointing", "what is computed again in backward"),
     word("data", "file of the data, or synthetic"), word("library", "whose model it is"),
     word("loss", "how the loss is computed"),
+    whole("checkpoint_every", "steps from one checkpoint to the next; 0: none"),
     word("communication", "on: a training; off, only: its steps without, or of nothing else"),
     whole("layers", "layers, or blocks of a ResNet"),
     whole("hidden", "width of the model; 0 of a ResNet"),
@@ -153,6 +154,13 @@ MEMORY = {f"{name}_bytes": name for name in (
 """Name -> part of the memory use, of the rank with most of it."""
 PEAK = "peak_bytes"
 PEAK_OF = word("peak_of", "what peak_bytes counts")
+CHECKPOINT_STALL, CHECKPOINTS, CHECKPOINT_BYTES, CHECKPOINT_PREDICTED = CHECKPOINT = (
+    metric("checkpoint_stall_s", "median time that a step waits for its checkpoint, of the slowest "
+           "rank", title="stall", show=Show.MS, better="less", optional=True),
+    whole("checkpoints", "checkpoints of a pass, the fewest of a pass"),
+    whole("checkpoint_bytes", "of the last one's tensors and tables, all ranks", title="checkpoint",
+          show=Show.MIB, shown_unit="MiB", optional=True),
+    whole("checkpoint_bytes_predicted", "of its tensors"))
 PARITY = metric("parity_share", "error over what is allowed")
 READ_AGAIN = metric("passes_over_data", "of a file, in a pass")
 _OVER_PASSES = (
@@ -228,8 +236,8 @@ COMPARISONS = document("comparisons", "comparisons of ranks", type=tuple[Compari
 METRICS = (
     *OF_TRAINING, SAMPLES, TOKENS, *UTILISATIONS, DEFINITION, MFU_MISSING, BY_DEFINITION, *COSTS,
     *(metric(name, "median over ranks of each one's median of the phase") for name in PHASES),
-    *(whole(name, "held by the rank with most") for name in MEMORY), PEAK_OF, PARITY, READ_AGAIN,
-    OFF, ONLY, *(one for pair in _OVER_PASSES for one in pair),
+    *(whole(name, "held by the rank with most") for name in MEMORY), PEAK_OF, *CHECKPOINT,
+    PARITY, READ_AGAIN, OFF, ONLY, *(one for pair in _OVER_PASSES for one in pair),
     OWN_STEPS, NOT_PAIRED, BUBBLE, IS_PARTNER, *SCALINGS, SCORE, *FACTORS, COMPUTATION_SCALING,
     GLOBAL, LIMIT, SOURCE, USEFUL,
     *sorted((one for one in COUNTED if one.name not in MEMORY), key=lambda one: one.units),
@@ -392,12 +400,24 @@ def _recorded(item: CaseResult) -> dict[str, int]:
     return {name: max(sizes) for name, sizes in parts.items()}
 
 
+def _of_checkpoints(item: CaseResult) -> Values:
+    of_ranks = [left["checkpoint"] for left in item.detail.values() if "checkpoint" in left]
+    stalls_s = [median(one["stalls_s"]) for one in of_ranks if one["stalls_s"]]
+    if not stalls_s:
+        return {}
+    return {CHECKPOINT_STALL.name: max(stalls_s),
+            CHECKPOINTS.name: min(len(one["stalls_s"]) for one in of_ranks),
+            CHECKPOINT_BYTES.name: sum(one["bytes"] for one in of_ranks),
+            CHECKPOINT_PREDICTED.name: checkpoint_bytes(training_of(item.case))}
+
+
 def _of_details(item: CaseResult) -> Values:
-    """Return the other values that ranks recorded: parity, and passes over a file."""
+    """Return the other values that ranks recorded: parity, passes over a file, checkpoints."""
     details = [*item.detail.values()]
     shares = [float(left["parity"]["share"]) for left in details if "parity" in left]
     batch = training_of(item.case).global_batch
     return {
+        **_of_checkpoints(item),
         PEAK_OF.name: ",".join(dict.fromkeys(str(one["peak_of"]) for one in (
             item.memory or {}).values() if "peak_of" in one)) or None,
         PARITY.name: max(shares) if shares and all(map(math.isfinite, shares)) else None,

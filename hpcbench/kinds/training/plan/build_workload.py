@@ -100,6 +100,9 @@ def _no_communication(work: Training) -> str | None:
     if work.communication == "off" and is_dynamic(work):
         return ("communication off: with balance=dynamic ranks that hear nothing of one another "
                 "would keep even shares, and so take other steps")
+    if work.checkpoint_every and not work.trains:
+        return (f"communication {work.communication}: checkpoints are of a training; leave "
+                "checkpoint_every out")
     if work.trains or work.dp * work.tp * work.pp > 1:
         return None
     return f"communication {work.communication}: one rank has none to talk to"
@@ -168,6 +171,8 @@ class Setting(NamedTuple):
     compile: bool
     count_step: bool
     loss: str
+    checkpoint_every: int
+    checkpoint_folder: str
 
 
 class TrainingPoint(NamedTuple):
@@ -191,8 +196,10 @@ def training_points(
     choices = tuple(_choices(block))
     steps = {"iterations": block.max_steps} if block.max_steps else {}
     inner = points.measurements(block.model_copy(update=steps), job.config)
-    settings = product(*(getattr(block, name) for name in Setting._fields[:-2]),
-                       (block.count_step is not False,), block.loss or (AUTO,))
+    settings = product(*(getattr(block, name) for name in Setting._fields[:-4]),
+                       (block.count_step is not False,), block.loss or (AUTO,),
+                       block.checkpoint_every or (0,),
+                       (job.config.output.folder if block.checkpoint_every else "",))
     for (model, extents), values, device, env, size in product(
             _models(block), settings, block.device, points.environments(block), block.world_size):
         for spec, options, backends in choices:

@@ -161,7 +161,7 @@ def moments(work: Training, stage: steps.Stage) -> tuple[Memory, ...]:
     rank = _Rank(work, stage, step, any_model.model_of(work), whole, local,
                  sharded(local, layout.shards), blocks)
     parameters = rank.own.held_bytes + models.scale_bytes(layout.adapters, whole.tensors)
-    optimizer = _state_bytes(work.optimizer, rank.own.trained, layout.state_ranks)
+    optimizer = state_bytes(work.optimizer, rank.own.trained, layout.state_ranks)
     always = _always(rank)
     return tuple(
         Memory(parameters, gradients, optimizer, kept, always + buffers, moment)
@@ -171,7 +171,7 @@ def moments(work: Training, stage: steps.Stage) -> tuple[Memory, ...]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _state_bytes(optimizer: str, own: models.Parameters, ranks: int) -> int:
+def state_bytes(optimizer: str, own: models.Parameters, ranks: int) -> int:
     """Return the states' bytes of the fullest rank: ZeRO gives the emptiest the largest left."""
     if not STATES[optimizer]:
         return 0

@@ -234,11 +234,10 @@ if TYPE_CHECKING:
 
 _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
-         "checkpointing", "communication", "data", "library", "compile", "loss", "max_steps",
-         "lora_rank",
-         *points.COMMON_AXES)
+         "checkpointing", "communication", "data", "library", "compile", "loss",
+         "checkpoint_every", "max_steps", "lora_rank", *points.COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
-            "flops", "calls", "adapters", "modules", "count_step")
+            "flops", "calls", "adapters", "modules", "count_step", "checkpoint_folder")
 """Fields that follow from the rest of a training, or do not identify it."""
 
 
@@ -386,7 +385,7 @@ def _step_s(
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
     """Return the fields that identify a training, without later defaults: old ids remain."""
     usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False,
-             "loss": CROSS_ENTROPY}
+             "loss": CROSS_ENTROPY, "checkpoint_every": 0}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))
     stated = {name: value for name, value in every if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import spec as traffic
-from hpcbench.kinds.training.plan.memory import Memory, memory_of, rank_parameters
+from hpcbench.kinds.training.plan.memory import Memory, memory_of, rank_parameters, state_bytes
 from hpcbench.kinds.training.plan.spec import (
     Calls,
     adapters_of,
@@ -167,6 +167,17 @@ def least_step_s(work: Training, case: Case, hardware: Mapping[str, Any]) -> flo
     if gbps and on_node:
         times_s.append(crossing_bytes(work, on_node, case.library) / (gbps * 1e9 / 8))
     return max(times_s, default=0.0) or None
+
+
+def checkpoint_bytes(work: Training) -> int:
+    """Return the bytes of parameters, statistics and optimizer states of the model, each once."""
+    last = max(stages_of(work), key=lambda stage: stage.last)
+    whole = replace(last, rank=0, blocks=tuple(range(work.layers)), first=True, alone=work.pp > 1)
+    shape = any_model.model_of(work)
+    own = rank_parameters(replace(work, tp=1), whole).local
+    statistics = (any_model.running_bytes(shape, whole.blocks)
+                  if isinstance(shape, any_model.ResNetShape) else 0)
+    return own.held_bytes + statistics + state_bytes(work.optimizer, own.trained, 1)
 
 
 def crossing_bytes(work: Training, on_node: int, library: str) -> float:

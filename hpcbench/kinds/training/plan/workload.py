@@ -25,7 +25,8 @@ _SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "tensor", "model", "pi
 _AXES = (
     "strategy", "model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
     "width", "classes", "image_size", "dtype", "batch_size", "accumulation", "optimizer",
-    "checkpointing", "communication", "data", "library", "compile", "loss", "groups")
+    "checkpointing", "communication", "data", "library", "compile", "loss", "checkpoint_every",
+    "groups")
 """Fields that distinguish trainings; the rest follows from them."""
 SYNTHETIC = "synthetic"  # the data of a training that reads no file: random tokens
 
@@ -47,8 +48,9 @@ class Training(Workload):
     weights. ``options`` are the strategy's, sorted. ``adapters``: trained parameters beside a
     frozen model. ``flops``: the model's in a step on all ranks, by definition. ``modules``: needed
     beside torch. ``communication`` ``off``: steps without any; ``only``: nothing else. ``data``: a
-    file of tokens, or SYNTHETIC. ``count_step``: one more step counts its calls, FLOPs and
-    activations."""
+    file of tokens, or SYNTHETIC. ``checkpoint_every``: steps from one checkpoint, which is written
+    to a folder in ``checkpoint_folder``, to the next; 0: none. ``count_step``: one more step counts
+    its calls, FLOPs and activations."""
 
     strategy: str
     options: tuple[tuple[str, Option], ...]
@@ -87,6 +89,8 @@ class Training(Workload):
     compile: bool = False
     count_step: bool = True
     loss: str = CROSS_ENTROPY
+    checkpoint_every: int = 0
+    checkpoint_folder: str = ""
 
     def choice(self) -> Choice:
         """Return the step of so many samples in all, and the strategy; no task of no training."""
@@ -151,7 +155,7 @@ class Training(Workload):
 
     def unusual(self) -> list[tuple[str, Option]]:
         usual = {"checkpointing": "none", "data": SYNTHETIC, "library": OWN_LIBRARY,
-                 "compile": False, "loss": CROSS_ENTROPY}
+                 "compile": False, "loss": CROSS_ENTROPY, "checkpoint_every": 0}
         return [(name, getattr(self, name)) for name, value in usual.items()
                 if getattr(self, name) != value]
 

@@ -104,7 +104,7 @@ RESULTS: Shown = (
     _rate(deriver.SAMPLES), _rate(deriver.TOKENS), deriver.MFU, deriver.MFU_OF_MEASURED,
     *(_where(one, lambda work: work.checkpointing != "none" or work.loss == CHUNKED)
       for one in (deriver.HFU, deriver.HFU_NOMINAL)),
-    deriver.COST, deriver.COST_OF_TOKENS,
+    deriver.CHECKPOINT_STALL, deriver.CHECKPOINT_BYTES, deriver.COST, deriver.COST_OF_TOKENS,
     _where(deriver.COST_OF_SAMPLES, lambda work: work.of_images),
     *(_share(name, title, detail=name not in charts.WAITS, first_to_go=True)
       for name, title in charts.SHORT.items()),

@@ -41,6 +41,7 @@ from hpcbench.kinds.training.plan.planner import advice
 from hpcbench.kinds.training.plan.spec import strategy
 from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.run.checkpoints import Checkpoints
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import LiveBytes, Peak
 from hpcbench.kinds.training.run.models.build import WARMUP_CALLS, forget, graphs
@@ -209,6 +210,8 @@ class TrainingOperation:
         self._rows: list[int] = []
         self._step = 0
         self._loss = torch.zeros(())
+        self._checkpoints = (Checkpoints(spec, place)
+                             if spec.checkpoint_every and not self.is_dry_run else None)
         self._warm_up()
         self._has_twin = self._parity is not None and parity_training(spec) is not spec
         self._fingerprints = self._record_fingerprints()
@@ -247,6 +250,8 @@ class TrainingOperation:
         strategy.update(phases)
         strategy.rebalance(phases)
         self._step += 1
+        if self._checkpoints:
+            self._checkpoints.after(self._step, strategy)
 
     def slow_down(self, seconds: float) -> None:
         self._strategy.slow_down(seconds)
@@ -294,6 +299,8 @@ class TrainingOperation:
             found = self._fingerprints.answer() if self._fingerprints else {
                 "missing": why_no_fingerprints(self._strategy)}
             answer |= {"fingerprints": found} if self.place.rank == 0 else {}
+        if self._checkpoints:
+            answer["checkpoint"] = self._checkpoints.answer()
         if is_dynamic(self._spec):
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
@@ -324,6 +331,8 @@ class TrainingOperation:
             [sum(step.get(name, 0) for step in row) for row in rows] for name in names]}
 
     def close(self) -> None:
+        if self._checkpoints:
+            self._checkpoints.close()
         self._strategy.close()
         if self._silent is not None:
             dist.destroy_process_group(self._silent.group)

@@ -353,7 +353,12 @@ class Strategy:
         return (one for module in self.modules() for one in module.parameters())
 
     def states(self) -> Iterator[torch.Tensor]:
-        return states(self.optimizer)
+        return states(self.own_optimizer)
+
+    @property
+    def own_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimizer that has this rank's states."""
+        return self.optimizer
 
     def updates_skipped(self) -> bool:
         """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""

@@ -22,7 +22,7 @@ from hpcbench.kinds.training.plan.spec import adapters_of, buckets
 from hpcbench.kinds.training.plan.step import EVERY, divide, is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
-from hpcbench.kinds.training.run.memory import local, states
+from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, Part
 from hpcbench.kinds.training.run.strategies import base
@@ -212,8 +212,9 @@ class Zero1(Data):
             process_group=self.place.group, **recipe.settings)
         return self._sharded
 
-    def states(self) -> Iterator[torch.Tensor]:
-        return states(self._sharded.optim)
+    @property
+    def own_optimizer(self) -> torch.optim.Optimizer:
+        return self._sharded.optim
 
 
 # It warns of a kernel for inference that it cannot load, which nobody here needs.
