@@ -36,8 +36,9 @@ from hpcbench.plan.case import planner_of
 from hpcbench.reduce.kind_facts import deriver_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from hpcbench.__main__ import rare_collection  # noqa: E402
 from hpcbench.kinds.registry import kinds  # noqa: E402
-from hpcbench.measurement.process import KernelFiles, rare_collection  # noqa: E402
+from hpcbench.measurement.process import KernelFiles  # noqa: E402
 from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
 from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
 from hpcbench.trace.clock import ClockModel  # noqa: E402

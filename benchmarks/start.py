@@ -48,6 +48,7 @@ PHASES = (
     ("reduced", ": reduction: "), ("summaries written", ": summaries and plots: "),
 )
 """What is over, and a pattern of the line that says so."""
+_UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,18 @@ def main() -> None:
 
 
 def compile_package() -> None:
-    """Compile hpcbench where all processes find it, as an installation has it.
+    """Compile hpcbench and its page where all processes find them, as an installation has them.
 
     With PYTHONDONTWRITEBYTECODE each process of each job would compile a checkout anew.
     """
     spec = importlib.util.find_spec("hpcbench")
     assert spec is not None and spec.origin is not None
-    if not compileall.compile_dir(Path(spec.origin).parent, quiet=2):
+    template = [sys.executable, "-c", "from hpcbench.report.page import html_text\n"
+                "from hpcbench.report.document import ReportDocument, ReportSection\n"
+                "html_text(ReportDocument('', '', (ReportSection('', '', ()),)), '')"]
+    environ = {name: value for name, value in os.environ.items() if name != _UNCOMPILED}
+    if (not compileall.compile_dir(Path(spec.origin).parent, quiet=2)
+            or subprocess.run(template, env=environ, check=False).returncode):
         print("hpcbench could not be compiled beside its source: its times include that")
 
 

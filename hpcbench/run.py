@@ -199,10 +199,10 @@ def _reduce_and_report(
     from hpcbench.report.summary import write_reports
 
     config, verbosity = attempt.config, request.verbosity
-    with verbosity.stage("reduction"), process.rare_collection():
+    with verbosity.stage("reduction"):
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     print_corrections(results, said)
-    with verbosity.stage("summaries and plots"), process.rare_collection():
+    with verbosity.stage("summaries and plots"):
         advice = topic_results_in(folder.path)
         write_reports(results, folder.path, advice, verbosity,
                       beside=_in_fork if _may_fork(attempt.topology) else None)

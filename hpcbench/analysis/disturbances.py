@@ -32,7 +32,7 @@ from hpcbench.statistics.hypothesis_tests import (
     find_slowest,
     holm,
 )
-from hpcbench.statistics.order import Interval, t_quantile, t_tail
+from hpcbench.statistics.order import Interval, median, medians, t_quantile, t_tail
 from hpcbench.statistics.steady import TheilSen, theil_sen
 from hpcbench.units import plural
 
@@ -90,7 +90,7 @@ def _of_run(run: Run) -> Iterator[tuple[Drifting, TheilSen]]:
     labels = {case.case_id: case.label for case, _ in timed}
     beside = None
     if len(times) >= FEWEST_TOGETHER and len({one.size for one in times.values()}) == 1:
-        common = np.median(np.stack([one / np.median(one) for one in times.values()]), axis=0)
+        common = medians(np.stack([one / median(one) for one in times.values()], axis=-1))
         for series in _series(run, "", f"all {len(times)} cases together", common):
             yield series
             beside = common if series[1].is_steady else None

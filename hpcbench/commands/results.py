@@ -10,7 +10,6 @@ import typer
 
 from hpcbench.commands import flags
 from hpcbench.errors import UsageError
-from hpcbench.measurement.process import rare_collection
 from hpcbench.registry import CommandSpec, offered
 from hpcbench.texts import Lines, as_field, say, say_all
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from hpcbench.answers.check import CheckResult
 
 
-@rare_collection()
 def reduce(
     folder: Annotated[Path, typer.Argument(
         metavar="FOLDER", help="A results folder, finished or not.")],
@@ -380,7 +378,6 @@ def plot(
         say(figure)
 
 
-@rare_collection()
 def report(
     files: Annotated[Optional[list[Path]], typer.Argument(
         metavar="[RUN...]", rich_help_panel=flags.FILES,

@@ -294,10 +294,6 @@ def _numa_nodes(files: KernelFiles, own: list[int]) -> list[int] | None:
                   if set(cpus) & set(own)) if cores else None
 
 
-_MANY_OBJECTS = 50_000
-"""About those of two figures."""
-
-
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """Collect now, and not again before the block ends; then as before."""
@@ -323,17 +319,6 @@ def no_collection_of_modules() -> Iterator[None]:
         gc.freeze()
         if enabled:
             gc.enable()
-
-
-@contextlib.contextmanager
-def rare_collection() -> Iterator[None]:
-    """Collect rarely while the block makes many objects: a seventh of a report's time."""
-    usual = gc.get_threshold()
-    gc.set_threshold(_MANY_OBJECTS, *usual[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def spare_what_is_loaded() -> None:

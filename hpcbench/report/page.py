@@ -22,6 +22,7 @@ from jinja2 import (
     StrictUndefined,
     Template,
 )
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from hpcbench.answers.winners import FASTEST
@@ -81,15 +82,21 @@ def html_text(
         licences=[Lines(_asset(name)) for name in _LICENCES] if scripted else [])
 
 
+class _Kept(FileSystemBytecodeCache):
+    """Compiled templates, read by all, and written where and when Python writes its modules."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if not sys.dont_write_bytecode and os.access(_COMPILED, os.W_OK):
+            super().dump_bytecode(bucket)
+
+
 @cache
 def _template() -> Template:
     """Return the page's template, which takes as long to compile as a page without charts: it is
     kept where Python keeps this module."""
-    is_kept = not sys.dont_write_bytecode and os.access(_COMPILED, os.W_OK)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=_shown, loader=FunctionLoader(_asset),
-        bytecode_cache=FileSystemBytecodeCache(str(_COMPILED)) if is_kept else None)
+        finalize=_shown, loader=FunctionLoader(_asset), bytecode_cache=_Kept(str(_COMPILED)))
     environment.tests |= {
         "table": lambda item: isinstance(item, Table), "line": lambda item: isinstance(item, Line),
         "cards": lambda item: isinstance(item, Cards)}

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.__main__ import rare_collection
 from hpcbench.measurement import noise
 from hpcbench.measurement.noise import (
     MIN_DETOUR_NS,
@@ -23,7 +24,7 @@ from hpcbench.measurement.noise import (
     measure_noise,
     repeat_fixed_work,
 )
-from hpcbench.measurement.process import no_collection_of_modules, rare_collection
+from hpcbench.measurement.process import no_collection_of_modules
 from hpcbench.trace.schema import Noise, from_values
 from launcher import ROOT
 

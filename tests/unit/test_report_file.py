@@ -5,17 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest.mock import Mock
 
+import jinja2
 import pytest
 
 from hpcbench.answers.answer import Run, Topic, TopicOptions, TopicRecord
 from hpcbench.answers.topics import topics
 from hpcbench.commands.results import report
 from hpcbench.errors import FileError, UsageError
+from hpcbench.report import page
 from hpcbench.report.document import (
     MOST_BYTES,
     Cards,
@@ -231,3 +235,17 @@ def test_answers_of_one_run_are_found_once(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(f"{module}.topics", lambda **which: list(map(counted, topics(**which))))
     results_document()
     assert sorted(asked) == sorted(names)
+
+
+def test_the_compiled_template_is_written_as_modules_are_and_read_by_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page, "_COMPILED", tmp_path)
+    monkeypatch.setattr(page, "_template", page._template.__wrapped__)
+    for is_read_only, n_files in ((True, 0), (False, 1)):
+        monkeypatch.setattr(sys, "dont_write_bytecode", is_read_only)
+        page._template()
+        assert len([*tmp_path.iterdir()]) == n_files
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(jinja2.Environment, "compile", Mock(side_effect=AssertionError))
+    page._template()

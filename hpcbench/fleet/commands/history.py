@@ -21,7 +21,6 @@ from hpcbench.commands.flags import (
     verbosity_of,
 )
 from hpcbench.errors import FileError, UsageError
-from hpcbench.measurement.process import rare_collection
 from hpcbench.texts import say
 from hpcbench.units import moment, plural
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 _DAY_S = 86_400
 
 
-@rare_collection()
 def history(
     folders: Annotated[list[Path], typer.Argument(
         metavar="DIR...", help="Folders; all runs below them count.")],

@@ -11,11 +11,9 @@ import typer
 from hpcbench.commands import flags
 from hpcbench.commands import flags as completion
 from hpcbench.errors import FileError, UsageError
-from hpcbench.measurement.process import rare_collection
 from hpcbench.texts import say, say_all
 
 
-@rare_collection()
 def export(
     files: Annotated[list[Path], typer.Argument(
         metavar="RESULTS...", help="results.h5 or its folder; some formats take several.")],
@@ -92,7 +90,6 @@ def write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool) 
         say(str(target))
 
 
-@rare_collection()
 def anonymize(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     output: Annotated[Path, typer.Option(
