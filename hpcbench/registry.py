@@ -75,9 +75,10 @@ def entry_points(group: str) -> list[PartPoint | EntryPoint]:
 
 @cache
 def _of_parts() -> tuple[PartPoint, ...]:
-    """Return the entry points that lie in the folders of this package."""
+    """Return the entry points that lie in the folders of this package, and of its kinds."""
     points, group = [], ""
-    for line in "\n".join(_texts(os.path.dirname(__file__))).splitlines():  # noqa: PTH120
+    here = os.path.dirname(__file__)  # noqa: PTH120
+    for line in "\n".join((*_texts(here), *_texts(f"{here}/kinds"))).splitlines():
         name, is_point, value = (part.strip() for part in line.partition("="))
         if is_point:
             points.append(PartPoint(group, name, value))

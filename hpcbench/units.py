@@ -33,6 +33,21 @@ def parse_bytes(text: str | int) -> int:
     return int(number)
 
 
+_FLOPS = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kMGTPE]?)(?:FLOPS|FLOP/s)?\s*")
+
+
+def parse_flop_per_s(text: str) -> float:
+    """Return the FLOP/s in ``"989T"``, ``"989 TFLOP/s"``, ``"1.98P"`` or ``"989e12"``.
+
+    Raises ``ValueError`` for anything else, and 0."""
+    match = _FLOPS.fullmatch(text)
+    rate = float(match[1]) * 1000.0 ** " kMGTPE".index(match[2] or " ") if match else 0.0
+    if not 0 < rate < 1e30:
+        raise ValueError(f'{shortened(repr(text))} is no rate of FLOPs; write "989T", '
+                         '"989 TFLOP/s" or "989e12"')
+    return rate
+
+
 _MOMENTS = ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
             "%Y-%m-%d")
 

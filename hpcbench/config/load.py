@@ -322,9 +322,13 @@ def _place_beside(raw: Mapping[str, Any], folder: Path) -> None:
     for block in blocks if isinstance(blocks, list) else ():
         owner = BLOCKS.get(kind_named(block.get("kind"))) if isinstance(
             block, dict) else None
-        for name in owner.beside if owner else ():
-            if isinstance(block.get(name), str):
-                block[name] = str((folder / block[name]).absolute())
+        suffixes = {**dict.fromkeys(owner.beside, ""), **owner.named_beside} if owner else {}
+        for name, suffix in suffixes.items():
+            given = block.get(name)
+            if isinstance(given, (str, list)):
+                placed = [str((folder / one).absolute()) if isinstance(one, str)
+                          and one.endswith(suffix) else one for one in as_tuple(given)]
+                block[name] = placed if isinstance(given, list) else placed[0]
 
 
 def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:

@@ -315,13 +315,15 @@ class Block(Section):
     ``scales``: whether ``benchmark: scaling`` runs it, on several numbers of ranks.
     ``own`` are the keys of a block that runs where ``benchmark`` names the kind, and the file has
     no block of it; empty: there is none.
-    ``paths`` are keys whose values are paths, ``beside`` those relative to the sweep file. A file
-    with this ``suffix`` is a whole block, whose first key of ``beside`` is the file."""
+    ``paths`` are keys whose values are paths, ``beside`` those relative to the sweep file, as are
+    values with the suffixes in ``named_beside`` of keys that else have names. A file with this
+    ``suffix`` is a whole block, whose first key of ``beside`` is the file."""
 
     scales: ClassVar[bool] = False
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
     beside: ClassVar[tuple[str, ...]] = ()
+    named_beside: ClassVar[Mapping[str, str]] = MappingProxyType({})
     paths: ClassVar[tuple[str, ...]] = ()
     suffix: ClassVar[str] = ""
     kind: Kind = Field(description="collective (or comm), primitive (or primitives), training (or "

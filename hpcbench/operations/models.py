@@ -21,7 +21,7 @@ class Family(NamedTuple):
     ``gated``: the MLP has a gate beside its first matrix: act(X G) * (X U). ``biased``: products
     have biases, as ``norm_biased`` norms. ``tied``: the logits use the weight of the token
     embedding. ``activation``: ``silu``, ``gelu`` or its approximation ``gelu_tanh``. ``norms`` of
-    a block."""
+    a block; ``eps``: what they add to the variance."""
 
     gated: bool
     biased: bool
@@ -30,12 +30,13 @@ class Family(NamedTuple):
     activation: str
     norm_biased: bool = True
     norms: int = 2
+    eps: float = 1e-5
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({
     "gpt": Family(False, True, True, "learned", "gelu_tanh"),
     "llama": Family(True, False, False, "rotary", "silu", norm_biased=False),
-    "bert": Family(False, True, True, "learned", "gelu"),
+    "bert": Family(False, True, True, "learned", "gelu", eps=1e-12),
     "neox": Family(False, True, False, "rotary", "gelu"),
     "phi": Family(False, True, False, "rotary", "gelu_tanh", norms=1),
     "mpt": Family(False, False, True, "alibi", "gelu", norm_biased=False),
@@ -112,11 +113,12 @@ class ModelShape:
         head_extent: of one head; 0: ``hidden`` / ``heads``.
         qkv_biased: whether queries, keys and values have biases where other products have none.
         qk_norm: whether each head's queries and keys have an RMSNorm before they are turned.
-        tied_logits, activation: instead of the family's.
-        norm_eps: what a norm adds to the variance; 0: the family's.
+        tied_logits, activation, norm_eps: instead of the family's; eps 0: the family's.
         embedding_scaled: whether embeddings are multiplied with the root of ``hidden``.
         rotary_scaling: of Llama 3.1: factor, low and high frequency factor, original positions.
-        experts, latent: None where MLP and attention are plain."""
+        experts, latent: None where MLP and attention are plain.
+        unlike: what the published model has and no block here; parameters and FLOPs are the same.
+    """
 
     family: str
     layers: int
@@ -138,6 +140,7 @@ class ModelShape:
     rotary_scaling: tuple[float, float, float, int] | None = None
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    unlike: str = ""
 
     @property
     def built(self) -> Family:
@@ -198,7 +201,8 @@ def _qwen3(
     layers: int, hidden: int, heads: int, inner: int, *, tied: bool = False,
 ) -> ModelShape:
     return ModelShape("llama", layers, hidden, heads, 8, inner, 151936, 4096, 1e6,
-                      head_extent=128, qk_norm=True, tied_logits=tied or None, norm_eps=1e-6)
+                      head_extent=0 if heads * 128 == hidden else 128, qk_norm=True,
+                      tied_logits=tied or None, norm_eps=1e-6)
 
 
 MODELS: Mapping[str, ModelShape] = MappingProxyType({
@@ -256,6 +260,30 @@ MODELS: Mapping[str, ModelShape] = MappingProxyType({
     # Ours, for tests and for a first run on a laptop: extents that 2, 4 and 8 ranks divide.
     "transformer-tiny": ModelShape("gpt", 8, 128, 8, 8, 512, 1024, 128),
 })
+
+
+_BY_HUB = {
+    "openai-community": {name: name for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")},
+    "google-bert": {"bert-large-uncased": "bert-large"},
+    "mistralai": {"Mistral-7B-v0.1": "mistral-7b", "Mixtral-8x7B-v0.1": "mixtral-8x7b"},
+    "meta-llama": {
+        **{f"Llama-2-{size}-hf": f"llama2-{size}" for size in ("7b", "13b", "70b")},
+        **{f"{name}-{size.upper()}": f"llama3-{size}" for name, sizes in (
+            ("Meta-Llama-3", ("8b", "70b")), ("Llama-3.1", ("8b", "70b", "405b")),
+            ("Llama-3.2", ("1b", "3b"))) for size in sizes}},
+    "Qwen": {f"Qwen3-{size.upper()}{base}": f"qwen3-{size}" for base in ("", "-Base")
+             for size in ("0.6b", "1.7b", "4b", "8b", "14b", "32b") if (size, base) != (
+                 "32b", "-Base")},
+    "deepseek-ai": {"DeepSeek-V2-Lite": "deepseek-v2-lite", "DeepSeek-V3": "deepseek-v3"}}
+HUB: Mapping[str, str] = MappingProxyType({
+    f"{owner}/{name}": model for owner, models in _BY_HUB.items()
+    for name, model in models.items()})
+"""Name on huggingface.co -> the model of that shape."""
+
+
+def shipped(name: str) -> str:
+    """Return our name of a model's name on the hub; another name as it is."""
+    return HUB.get(name, name)
 
 
 PLAIN = tuple(name for name, shape in MODELS.items() if shape.is_plain)

@@ -41,6 +41,9 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "profiling": (*READING, "views"),
     "views": (*PLANNING, "plan", "trace", "reduce"),
     "report": (*PLANNING, "plan", "trace", "reduce", "views", "answers"),
+    # its commands, which the command line finds as it finds those of parts
+    "kinds.*.offers": ("registry",),
+    "kinds.*.commands": (*PLANNING, "commands", "plan", "views", "report", "kinds.*.plan"),
     # the sides of a kind; each may import its own room's plan side, too
     "kinds.*": ("kinds.registry",), "kinds.*.public": ("kinds.*.plan", "kinds.*.run"),
     "kinds.*.block": (*PLANNING, "kinds.*.plan"),

@@ -305,7 +305,8 @@ def test_bash_completes_commands_and_flags(path: str) -> None:
 
 
 def test_bash_completes_values(path: str) -> None:
-    assert completed(path, "run", "--model", "llama3") == ["llama3-8b", "llama3-70b"]
+    assert completed(path, "run", "--model", "llama2") == [
+        "llama2-7b", "llama2-13b", "llama2-70b"]
     assert completed(path, "plan", "--mode", "") == list(MODES)
 
 

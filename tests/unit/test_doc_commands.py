@@ -70,6 +70,9 @@ RUN_BY = {
         "workloads/test_dry_run.py::test_the_command_states_what_it_is_and_leaves_nothing_behind",
     "hpcbench list": "install/test_base_install.py::test_commands_without_a_job",
     "docs/recompute.py": "unit/test_results_file_doc.py::test_so_are_those_of_real_runs",
+    "hpcbench model": "unit/test_model_files.py::test_a_model_is_described_as_it_is_planned",
+    "hpcbench mfu":
+        "unit/test_model_files.py::test_the_mfu_of_one_throughput_by_every_definition",
     "hpcbench gen-data": "unit/test_token_file.py::test_what_is_written_is_read",
 }
 """A script, or the launchers and the command of hpcbench -> a test that runs it, below tests/."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
+from hpcbench.kinds.training.plan.model_file import shape_in
 from hpcbench.kinds.training.plan.models import (
     flops,
     forward_again,
@@ -26,6 +29,7 @@ from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.build import alter, make_model
 from hpcbench.kinds.training.run.models.library import LibraryModel
 from hpcbench.kinds.training.run.models.model import Model, init_weights, mean_loss
+from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.kinds.training.run.strategies.data import Data
@@ -36,7 +40,7 @@ from hpcbench.operations.place import Place
 from launcher import ROOT
 from workloads.training_cases import alone, training
 
-BUILT = ["gpt2", "bert-large", "mistral-7b", "llama3-8b"]
+BUILT = ["gpt2", "bert-large", "mistral-7b", "llama3-8b", "qwen3-0.6b"]
 SIZES = {"layers": 2, "hidden": 192, "seq_length": 16, "vocab": 96}
 OURS_OF_LIBRARYS = {
     "gpt": {
@@ -151,6 +155,47 @@ def test_the_librarys_model_has_other_extents_as_ours_has(
         model = LibraryModel(shape, name)
     assert sum(item.numel() for item in model.parameters()) == parameters(shape)
     assert counted(model, 2) == dict(flops(shape, 2))["counted"]
+
+
+TINY = {"num_hidden_layers": 2, "hidden_size": 48, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 80, "vocab_size": 96,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 500.0}
+FILES: dict[str, dict[str, Any]] = {
+    "llama": {"tie_word_embeddings": True, "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32}},
+    "mistral": {"sliding_window": 16, "head_dim": 32}, "qwen2": {"tie_word_embeddings": True},
+    "qwen3": {"head_dim": 32}, "phi3": {"sliding_window": 40, "pad_token_id": None},
+    "gemma": {"head_dim": 32, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu"}}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_model_of_a_file_computes_what_the_librarys_does(kind: str, tmp_path: Path) -> None:
+    file = {"model_type": kind, **TINY, **FILES[kind]}
+    (tmp_path / "config.json").write_text(json.dumps(file))
+    shape = shape_in(tmp_path / "config.json")
+    assert shape.seq_length == {"mistral": 16, "phi3": 40}.get(kind, 64)
+    theirs = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**file)).double()
+    with torch.no_grad():
+        for parameter in theirs.parameters():  # norms and biases, too
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    weights = ours(shape, {"library." + name: each for name, each in theirs.named_parameters()})
+    for name in [*weights]:  # the library's Phi-3 has products together, its Gemma norms less 1
+        width = [shape.q_hidden, shape.kv_hidden, shape.kv_hidden]
+        for whole, parts, rows in (("attention.qkv", "qkv", width),
+                                   ("mlp.gate_up", ("gate", "up"), [shape.inner] * 2)):
+            if whole in name:
+                stem = name.rpartition(whole)[0] + whole.partition(".")[0]
+                weights |= dict(zip((f"{stem}.{part}.weight" for part in parts),
+                                    weights.pop(name).split(rows), strict=True))
+    own = Transformer(shape).double()
+    with torch.no_grad():
+        for name, parameter in own.named_parameters():
+            parameter.copy_(weights.pop(name) + (kind == "gemma" and "norm" in name))
+    assert not weights
+    tokens = torch.arange(2 * shape.seq_length).view(2, -1) % shape.vocab
+    torch.testing.assert_close(own(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
 
 
 def test_what_bert_is_released_with_beside_that() -> None:

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.block import CHECKPOINTINGS
+from hpcbench.kinds.training.plan.model_file import untrained
 from hpcbench.kinds.training.plan.models import (
     Tensor,
     block_tensors,
@@ -18,7 +19,6 @@ from hpcbench.kinds.training.plan.models import (
     forward_again,
     parameters,
     recomputed,
-    untrained,
 )
 from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.kinds.training.run.models.build import alter

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import DTYPE_ALIASES, MAX_ITERATIONS, Axis, Checked, named
 from hpcbench.config.section import Block, Extent, Replaceable, Strategies, Text
 from hpcbench.kinds.training.plan.any_model import RESNETS
+from hpcbench.kinds.training.plan.model_file import MOST_LAYERS, SUFFIX
 from hpcbench.kinds.training.plan.models import CHECKPOINTINGS, checkpointing_of
 from hpcbench.kinds.training.plan.spec import AUTO
 from hpcbench.kinds.training.plan.workload import LOSSES
-from hpcbench.operations.models import MODELS, OWN_LIBRARY
+from hpcbench.operations.models import MODELS, OWN_LIBRARY, shipped
 
 TRAINING_DTYPES = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "sgd")
@@ -30,7 +31,7 @@ Checkpointing = Annotated[str, Checked(checkpointing_of, lambda: {"anyOf": [
 Communication = Annotated[str, named(COMMUNICATIONS)]
 Library = Annotated[str, named(LIBRARIES)]
 Loss = Annotated[str, named((AUTO, *LOSSES))]
-Layers = Annotated[int, Field(ge=1, le=10_000)]  # a plan counts each block by itself
+Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 
 
@@ -38,13 +39,16 @@ class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
     scales: ClassVar[bool] = True
-    paths: ClassVar[tuple[str, ...]] = ("data",)
+    paths: ClassVar[tuple[str, ...]] = ("data", "model")
+    named_beside: ClassVar[Mapping[str, str]] = MappingProxyType({"model": SUFFIX})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (
             "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes"),
             {"seq_length": frozenset(RESNETS), "image_size": frozenset(MODELS)}),
         "strategy": Replaceable("strategies", ("lora_rank",))})
-    model: Axis[Text] = Field(description="The model; hpcbench list names them.")
+    model: Axis[Annotated[Text, AfterValidator(shipped)]] = Field(
+        description="The model; hpcbench list names them. Or a Hugging Face config.json, relative "
+        "to the sweep file.")
     strategies: Strategies = Field(
         description="How it is spread over the ranks: names, or a mapping of names to options; "
         "lists are axes.")

@@ -10,9 +10,8 @@ from typing import Any
 
 from hpcbench.kinds.training.derive import fingerprints, rates, slow_ranks, stalls
 from hpcbench.kinds.training.derive.stalls import Stalls
-from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.models import DEFINITIONS
-from hpcbench.kinds.training.plan.predict import checkpoint_bytes, hardware_flops
+from hpcbench.kinds.training.plan.predict import checkpoint_bytes, hardware_flops, is_known
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce import kind_facts, roofline
 from hpcbench.reduce.checks import Violation
@@ -372,7 +371,7 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     row["mfu_by_definition"] = {name: rates.mfu(work, name, *timed) for name, _ in work.flops}
     if definition is None:
         return {**row, "mfu_missing": "the FLOPs of a step are not known"}
-    if work.model in NAMES and definition in DEFINITIONS:  # others were planned elsewhere
+    if is_known(work) and definition in DEFINITIONS:
         for name, nominal in (("hfu", False), ("hfu_nominal", True)):
             executed = hardware_flops(work, definition, nominal=nominal)
             row[name] = rates.hfu(work, executed, *timed)

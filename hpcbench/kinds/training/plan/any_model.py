@@ -16,10 +16,19 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from hpcbench.config.axes import unknown_name
+from hpcbench.errors import UsageError
 from hpcbench.kinds.training.plan import models
+from hpcbench.kinds.training.plan.model_file import (
+    EXTENTS,
+    SUFFIX,
+    architecture_of,
+    label_of,
+    whole_shape,
+)
 from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
-from hpcbench.operations.models import MODELS, ModelShape
+from hpcbench.operations.models import HUB, MODELS, ModelShape
 from hpcbench.records import dataclass
 
 FAMILY = "resnet"
@@ -220,10 +229,12 @@ def halved(extent: int) -> int:
 
 AnyShape = ModelShape | ResNetShape
 NAMES = (*MODELS, *RESNETS)  # all models that sweeps may name
-EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "heads", "kv_heads", "inner", "vocab",
-                                    "seq_length")),
-           **dict.fromkeys(RESNETS, ("layers", "width", "classes", "image_size"))}
-"""Model -> the keys of a sweep that give it other extents."""
+_OF_RESNET = ("layers", "width", "classes", "image_size")
+
+
+def extents_named(name: str) -> tuple[str, ...]:
+    """Return the keys of a sweep that give a model other extents."""
+    return _OF_RESNET if name in RESNETS else EXTENTS
 
 
 def model_of(work: Training) -> AnyShape:
@@ -231,7 +242,21 @@ def model_of(work: Training) -> AnyShape:
 
 
 def published(name: str) -> AnyShape:
-    return RESNETS[name] if name in RESNETS else MODELS[name]
+    """Return the shape of a shipped model or of a file; raises as `whole_shape`."""
+    return RESNETS[name] if name in RESNETS else whole_shape(name)
+
+
+def why_no_model(name: str) -> str | None:
+    """Return what is wrong with the name of a model, or in the file that it names, or None."""
+    if not name.endswith(SUFFIX):
+        return None if name in NAMES else unknown_name(
+            name, NAMES, of_others={hub.lower(): hub for hub in HUB} | {
+                hub.partition("/")[2].lower(): hub for hub in HUB})
+    try:
+        whole_shape(name)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def shape_with(name: str, **extents: int | None) -> AnyShape | str:
@@ -266,10 +291,14 @@ def extents_of(shape: AnyShape) -> dict[str, str | int]:
     if isinstance(shape, ResNetShape):
         return {"family": FAMILY, "layers": shape.layers, "width": shape.width,
                 "classes": shape.classes, "image_size": shape.image,
-                **dict.fromkeys(("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length"),
-                                0)}
-    return {name: getattr(shape, name) for name in (
-        "family", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")}
+                **dict.fromkeys(EXTENTS[1:], 0)}
+    return {name: getattr(shape, name) for name in ("family", *EXTENTS)}
+
+
+def model_fields(name: str) -> dict[str, Any]:
+    """Return `Training`'s fields of the model of this name, which a file gives a label."""
+    return {"model": label_of(name), "architecture": (
+        architecture_of(whole_shape(name)) if name.endswith(SUFFIX) else ())}
 
 
 def parameters_of(shape: AnyShape) -> int:

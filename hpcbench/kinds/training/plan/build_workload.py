@@ -12,8 +12,15 @@ from hpcbench.config.section import OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import any_model
-from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES, bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.models import ATTENTION, count, shape_of, untrained
+from hpcbench.kinds.training.plan.any_model import (
+    RESNETS,
+    bottlenecks,
+    extents_named,
+    resnet_of,
+    why_no_model,
+)
+from hpcbench.kinds.training.plan.model_file import EXTENTS, untrained
+from hpcbench.kinds.training.plan.models import ATTENTION, count, shape_of
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.spec import (
     AUTO,
@@ -90,6 +97,9 @@ def _of_library(work: Training) -> str | None:
     if work.kv_heads != work.heads and work.family != "llama":
         return (f"library {work.library} has no {work.model} whose queries share keys and values; "
                 f"library {OWN_LIBRARY} has")
+    if shape_of(work).embedding_scaled:
+        return (f"library {work.library} has the weights of {work.model}'s norms less 1; library "
+                f"{OWN_LIBRARY} computes the same")
     if adapters and adapters.packed and work.family == "gpt":
         return (f"library {work.library} has weights of {work.model} as (inputs, outputs), which "
                 "bitsandbytes has no 4 bits for; library hpcbench has them the other way round")
@@ -214,7 +224,7 @@ def training_points(
 
 def _models(block: TrainingBlock) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
     for model in block.model:
-        lists = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
+        lists = {key: values for key in extents_named(model) if (values := getattr(block, key))}
         for extents in product(*lists.values()):
             yield model, tuple(zip(lists, extents, strict=True))
 
@@ -233,13 +243,13 @@ def _choices(block: TrainingBlock) -> Iterator[
 
 
 def block_problems(block: TrainingBlock) -> Iterator[str]:
-    yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
-                if name not in EXTENTS)
-    extents = {key for name in block.model for key in EXTENTS.get(name, ())}
-    all_keys = dict.fromkeys(key for keys in EXTENTS.values() for key in keys)
+    wrong = [f"model: {problem}" for name in block.model if (problem := why_no_model(name))]
+    yield from wrong
+    extents = {key for name in block.model for key in extents_named(name)}
+    all_keys = dict.fromkeys((*EXTENTS, *extents_named(next(iter(RESNETS)))))
     yield from (f"{key}: {' and '.join(block.model)} has no such extent; take away {key}, or name "
                 f"a model that has it" for key in all_keys
-                if key not in extents and getattr(block, key) and set(block.model) <= set(EXTENTS))
+                if key not in extents and getattr(block, key) and not wrong)
     yield from _bad_ranks(block)
     for name, sets in block.strategies.items():
         for axes in sets:
@@ -335,7 +345,7 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
     return Training(
         strategy=point.strategy.name,
         options=points.in_order(point.strategy.without_idle(dict(point.options))),
-        model=model, **any_model.differences(model, extents), **extents,
+        **any_model.model_fields(model), **any_model.differences(model, extents), **extents,
         **{**point.setting._asdict(), "loss": CROSS_ENTROPY if loss == AUTO else loss},
         dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, parameters=0, flops=(), calls=(),
         modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,)),

@@ -20,10 +20,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from hpcbench.config.axes import unknown_name
+from hpcbench.kinds.training.plan.model_file import EXTENTS, whole_shape, with_architecture
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.operations.models import MODELS, OWN_LIBRARY, Experts, ModelShape
+from hpcbench.operations.models import (
+    MODELS,
+    OWN_LIBRARY,
+    Experts,
+    ModelShape,
+)
 from hpcbench.records import dataclass
 
+_UNNAMED = ModelShape("", 0, 0, 0, 0, 0, 0, 0)
+"""In place of a shipped model, for one of a file: a training has what it is."""
 NEIGHBOURS = 64
 """Values on either side that are tried instead of one: among so many is a multiple of NF4_BLOCK."""
 
@@ -34,7 +42,7 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
     None follows the model: heads stay as many; with ``hidden`` the extent of a head, if it is no
     own one, and the inner extent change in proportion, with ``heads`` those of keys and values.
     Experts and latents stay as they are. Raises KeyError."""
-    whole = MODELS[name]
+    whole = whole_shape(name)
     changed = {key: value for key, value in extents.items() if value is not None}
     if zero := next((key for key, value in changed.items() if value < 1), None):
         return f"{zero}={changed[zero]} is less than 1"
@@ -59,7 +67,7 @@ def named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int
     """Return the extents that labels name beside layers and tokens, which they always name.
 
     A smaller vocabulary is not named: older labels are without it. Raises KeyError."""
-    whole, found = MODELS[name], []
+    whole, found = whole_shape(name), []
     if extents["heads"] != whole.heads:
         found.append("heads")
     if extents["kv_heads"] != proportional_kv_heads(whole, extents["heads"]):
@@ -92,7 +100,7 @@ def _undivided_heads(name: str, shape: ModelShape, are_set: bool) -> str | None:
 def neighbours(name: str, given: Mapping[str, int]) -> Iterator[tuple[str, int, Sequence[int]]]:
     """Yield the given extents of a model, and those that follow from them: key, value, and other
     values in ascending order, which need not suit. Raises KeyError."""
-    whole = MODELS[name]
+    whole = whole_shape(name)
     hidden, heads = given.get("hidden", whole.hidden), given.get("heads", whole.heads)
     follow: dict[str, int] = {}
     if "hidden" in given:
@@ -117,9 +125,9 @@ def _divisors(number: int) -> Sequence[int]:
 
 
 def shape_of(training: Training) -> ModelShape:
-    return ModelShape(training.family, training.layers, training.hidden, training.heads,
-                      training.kv_heads, training.inner, training.vocab, training.seq_length,
-                      MODELS[training.model].rotary_base, training.library)
+    whole = MODELS.get(training.model, _UNNAMED)
+    return replace(with_architecture(whole, training.architecture), family=training.family,
+                   library=training.library, **{name: getattr(training, name) for name in EXTENTS})
 
 
 @lru_cache(maxsize=256)
@@ -165,17 +173,6 @@ def block_weights(shape: ModelShape, number: int = 0) -> int:
                 + experts.per_token * _expert_weights(shape, experts)
                 + 3 * shape.hidden * experts.shared_inner)
     return attention + (3 if shape.gated else 2) * shape.hidden * shape.inner
-
-
-def untrained(shape: ModelShape) -> str | None:
-    """Return why no strategy trains a model of this shape, of which the counts are known."""
-    built = {"neox": "attention and MLP that add to the same input",
-             "phi": "attention and MLP that add to the same input",
-             "mpt": "attention with biases by distance (ALiBi)"}.get(shape.family)
-    parts = [part for part in (built, "experts" if shape.experts else "",
-                               "attention with latents (MLA)" if shape.latent else "") if part]
-    return (f"no block here has {' and '.join(parts)}: the model is counted (hpcbench model), not "
-            "trained") if parts else None
 
 
 CHECKPOINTINGS = ("none", "attention", "operators", "selective", "full")
@@ -511,10 +508,17 @@ def flops(
     if adapters:
         return tuple((name, samples * _with_adapters(DEFINITIONS[name], shape, adapters))
                      for name in EXACT)
-    return tuple((name, samples * (
-        6 * shape.seq_length * definition.weights(shape)
-        + 3 * shape.layers * _attention(definition, shape)))
-        for name, definition in DEFINITIONS.items())
+    return tuple((name, samples * flops_by(name, shape)) for name in DEFINITIONS)
+
+
+def flops_by(name: str, shape: ModelShape, halves: int | None = None) -> int:
+    """Return the FLOPs of a step of one sample; a definition that has attention counts ``halves``
+    of it instead of its own. Raises KeyError."""
+    definition = DEFINITIONS[name]
+    if halves is not None and definition.halves(shape):
+        definition = definition._replace(halves=lambda _shape: halves)
+    return (6 * shape.seq_length * definition.weights(shape)
+            + 3 * shape.layers * _attention(definition, shape))
 
 
 def recomputed(

@@ -268,11 +268,16 @@ class TrainingPlanner(Planner):
             "changed": data.get("changed", data["shrunk"]),
             "named_extents": tuple(
                 (str(name), int(value)) for name, value in data.get("named_extents", ())),
+            "architecture": _unchanging(data.get("architecture", ())),
             "calls": tuple(data["calls"]), "modules": tuple(data.get("modules", ()))})
 
     def advice(self, work: Workload, available_bytes: int) -> str:
         assert isinstance(work, Training)
         return advice(work, available_bytes)
+
+
+def _unchanging(value: Any) -> Any:
+    return tuple(map(_unchanging, value)) if isinstance(value, (list, tuple)) else value
 
 
 def case_of(
@@ -384,8 +389,8 @@ def _step_s(
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
     """Return the fields that identify a training, without later defaults: old ids remain."""
-    usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False,
-             "loss": CROSS_ENTROPY, "checkpoint_every": 0}
+    usual = {"architecture": (), "communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY,
+             "compile": False, "loss": CROSS_ENTROPY, "checkpoint_every": 0}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))
     stated = {name: value for name, value in every if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks

@@ -212,7 +212,12 @@ def _crossing_shares(collective: str, nodes: Sequence[int], own: int) -> Sequenc
 
 
 def is_predicted(work: Training) -> bool:
-    return work.model in any_model.NAMES and strategy(work.strategy) is not None
+    return is_known(work) and strategy(work.strategy) is not None
+
+
+def is_known(work: Training) -> bool:
+    """Return whether the model's shape is known; others were planned elsewhere."""
+    return work.model in any_model.NAMES or bool(work.architecture)
 
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:

@@ -165,7 +165,7 @@ def _head_norms(shape: ModelShape, kept: ActivationLayout) -> int:
     """Return the bytes that the norms of queries and keys keep: as `_norm_bytes`, of each head."""
     if not shape.qk_norm:
         return 0
-    normed = 0 if kept.adapters else _WIDEST
+    normed = 0 if kept.adapters else _WIDEST if shape.library == OWN_LIBRARY else kept.element
     return ((shape.q_hidden + shape.kv_hidden) * (_WIDEST + normed)
             + (shape.heads + shape.kv_heads) * _STATISTIC)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from hpcbench.operations.collectives import calls_of
 from hpcbench.operations.models import OWN_LIBRARY
@@ -50,7 +51,8 @@ class Training(Workload):
     beside torch. ``communication`` ``off``: steps without any; ``only``: nothing else. ``data``: a
     file of tokens, or SYNTHETIC. ``checkpoint_every``: steps from one checkpoint, which is written
     to a folder in ``checkpoint_folder``, to the next; 0: none. ``count_step``: one more step counts
-    its calls, FLOPs and activations."""
+    its calls, FLOPs and activations. ``architecture``: of a model that a file describes, what it
+    is beside its extents (`model_file.architecture_of`)."""
 
     strategy: str
     options: tuple[tuple[str, Option], ...]
@@ -91,6 +93,7 @@ class Training(Workload):
     loss: str = CROSS_ENTROPY
     checkpoint_every: int = 0
     checkpoint_folder: str = ""
+    architecture: tuple[tuple[str, Any], ...] = ()
 
     def choice(self) -> Choice:
         """Return the step of so many samples in all, and the strategy; no task of no training."""

@@ -46,13 +46,21 @@ def _bert(shape: ModelShape) -> Any:
         attention_probs_dropout_prob=0.0, attn_implementation="sdpa")
 
 
+_ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+_SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+
+
 def _rotary(shape: ModelShape, kind: type[Any], **more: Any) -> Any:
+    scaling = {"rope_type": "llama3", **dict(zip(_SCALING, shape.rotary_scaling, strict=True))} if (
+        shape.rotary_scaling) else {"rope_type": "default"}
     return kind(
         vocab_size=shape.vocab, max_position_embeddings=shape.seq_length,
         hidden_size=shape.hidden, num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
-        intermediate_size=shape.inner, rms_norm_eps=1e-5, tie_word_embeddings=False,
-        rope_parameters={"rope_type": "default", "rope_theta": shape.rotary_base},
+        intermediate_size=shape.inner, rms_norm_eps=shape.norm_eps or shape.built.eps,
+        tie_word_embeddings=shape.tied, head_dim=shape.head_dim,
+        hidden_act=_ACTIVATIONS[shape.activation or shape.built.activation],
+        rope_parameters={**scaling, "rope_theta": shape.rotary_base},
         bos_token_id=None, eos_token_id=None, attn_implementation="sdpa", **more)
 
 
@@ -66,9 +74,22 @@ _RECIPES: Mapping[str, _Recipe] = MappingProxyType({
     "mistral": _Recipe(
         transformers.MistralForCausalLM,
         partial(_rotary, kind=transformers.MistralConfig, sliding_window=None), *_ROTARY_PARTS),
+    "qwen2": _Recipe(transformers.Qwen2ForCausalLM,
+                     partial(_rotary, kind=transformers.Qwen2Config), *_ROTARY_PARTS),
+    "qwen3": _Recipe(transformers.Qwen3ForCausalLM,
+                     partial(_rotary, kind=transformers.Qwen3Config), *_ROTARY_PARTS),
     "llama": _Recipe(transformers.LlamaForCausalLM,
                      partial(_rotary, kind=transformers.LlamaConfig), *_ROTARY_PARTS),
 })
+
+
+def _recipe_name(shape: ModelShape, name: str) -> str:
+    """Return whose class a model is of: Mistral's, Qwen2's and Qwen3's are others than Llama's."""
+    of_its_own = {"mistral": name.startswith("mistral"), "qwen2": shape.qkv_biased,
+                  "qwen3": shape.qk_norm}
+    return next((kind for kind, is_it in of_its_own.items() if is_it), shape.family)
+
+
 _NAME = "library"  # what the names of all parameters begin with: that of the attribute below
 _INTO_RESIDUAL = re.compile(r"library\..*\.(c_proj|o_proj|down_proj|output\.dense)\.weight")
 
@@ -78,8 +99,7 @@ class LibraryModel(Model):
 
     def __init__(self, shape: ModelShape, name: str) -> None:
         super().__init__()
-        # Mistral's class is another than Llama's
-        self._recipe = _RECIPES["mistral" if name.startswith("mistral") else shape.family]
+        self._recipe = _RECIPES[_recipe_name(shape, name)]
         self.shape = shape
         self.library = self._recipe.kind(self._recipe.configuration(shape)).train()
 

@@ -123,7 +123,7 @@ class FeedForward(nn.Module):  # type: ignore[misc]
 
 
 def norm_eps(shape: ModelShape) -> float:
-    return shape.norm_eps or (1e-12 if shape.family == "bert" else 1e-5)
+    return shape.norm_eps or shape.built.eps
 
 
 def make_norm(shape: ModelShape) -> nn.Module:

@@ -1,0 +1,1 @@
+"""Commands of kind training: what a model is, and what a throughput of it is worth."""
