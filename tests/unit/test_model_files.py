@@ -220,6 +220,14 @@ def test_a_model_is_described_as_it_is_planned() -> None:
     assert strategies["data"]["memory_bytes"] > 80e9
 
 
+def test_what_a_prediction_cannot_tell_may_fit() -> None:
+    """A plan skips what needs a tenth more than there is."""
+    needed = asked("model", "gpt2", "--strategy", "data")["strategies"][0]["memory_bytes"]
+    for share, fits in ((1.01, "yes"), (0.95, "perhaps"), (0.8, "no")):
+        done = hpcbench("model", "gpt2", "--strategy", "data", "--memory", str(int(needed * share)))
+        assert f" {fits} " in f"{done.stdout.splitlines()[-1]} "
+
+
 def test_a_model_of_experts_is_counted(tmp_path: Path) -> None:
     path = written(tmp_path, PUBLISHED["deepseek-ai/DeepSeek-V3"]["config"])
     for name in (str(path), "deepseek-ai/DeepSeek-V3"):

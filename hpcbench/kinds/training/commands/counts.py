@@ -10,7 +10,7 @@ import typer
 from hpcbench.commands import flags
 from hpcbench.commands.flags import JsonOption, QuietOption, VerboseOption, verbosity_of
 from hpcbench.errors import UsageError
-from hpcbench.units import parse_bytes, parse_flop_per_s, to_tflop_per_s
+from hpcbench.units import parse_bytes, parse_flop_per_s, plural, to_tflop_per_s
 
 if TYPE_CHECKING:
     from hpcbench.kinds.training.plan.any_model import AnyShape
@@ -76,7 +76,8 @@ def model(
         Sentence(f"{total:,} parameters" + (
             f", {active:,} of them active a token" if active != total else "")),
         _flops_table(shape, each),
-        *_memory_lines(cases, devices, batch_size, dtype, is_limited=memory is not None),
+        *_memory_lines(cases, devices, f"{dtype}, {plural(batch_size, 'sample')} a replica",
+                       parse_bytes(memory) if memory else None),
     ], whole=verbose)
 
 
@@ -230,12 +231,14 @@ def _mfu_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _memory_lines(
-    cases: Sequence[Case], devices: int, samples: int, dtype: str, *, is_limited: bool,
+    cases: Sequence[Case], devices: int, setting: str, limit: int | None,
 ) -> Iterator[Any]:
-    """Yield the memory of each strategy; one line where none can train the model."""
+    """Yield the memory of each strategy; one line where none can train the model.
+
+    A plan keeps what is above the limit by no more than a prediction's error: that may fit."""
     from hpcbench.kinds.training.plan.workload import training_of
     from hpcbench.report.terminal import Sentence
-    from hpcbench.units import plural, round_bytes
+    from hpcbench.units import round_bytes
     from hpcbench.views.table import Column, Group, Row, Table
 
     reasons = {case.skip for case in cases}
@@ -249,8 +252,9 @@ def _memory_lines(
         needed, reason = case.memory_bytes, case.skip or ""
         rows.append(Row((
             training_of(case).strategy, round_bytes(needed) if needed else None,
-            ("no" if reason else "yes") if is_limited and needed else None,
+            None if limit is None or not needed else "no" if reason else
+            "yes" if needed <= limit else "perhaps",
             (reason.partition("; ")[2] if needed else reason) or None),  # its need stands there
             "skipped" if reason else "ok"))
-    yield Table(f"predicted memory of a device, {plural(devices, 'device')}, {dtype}, "
-                f"{plural(samples, 'sample')} a replica", columns, (Group("", tuple(rows)),))
+    yield Table(f"predicted memory of a device, {plural(devices, 'device')}, {setting}",
+                columns, (Group("", tuple(rows)),))
