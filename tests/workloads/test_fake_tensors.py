@@ -22,7 +22,7 @@ from hpcbench.backends.dry_step import dry_step, fake_tensors
 from hpcbench.config.load import check_config
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.predict import predict_stage
-from hpcbench.kinds.training.plan.spec import strategies
+from hpcbench.kinds.training.plan.spec import fewer_microbatches, pipelining, strategies
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.runner import TrainingOperation
@@ -99,6 +99,24 @@ def test_a_large_model_takes_no_memory() -> None:
                           for one in predict_stage(work, stages_of(work)[0]).calls}
     assert not step.needed
     assert grown < 512 * MIB < case.memory_bytes / 32
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
+@pytest.mark.parametrize("options", [
+    {"pp": 2}, {"pp": 2, "tp": 2, "data": "fsdp", "sequence_parallel": True},
+    {"pp": 2, "schedule": "GPipe"}, {"pp": 2, "schedule": "Interleaved1F1B"},
+    {"pp": 2, "schedule": "ZBVZeroBubble"}, {"pp": 2, "schedule": "DualPipeV"}])
+def test_many_micro_batches_call_what_fewer_show(options: dict[str, Any]) -> None:
+    case = case_of(8, kind="training", model="gpt2", batch_size=64, accumulation=2, layers=8,
+                   hidden=32, heads=4, vocab=64, seq_length=8, dtype="bf16", strategies={
+                       "hybrid": {"microbatches": 32, **options}})
+    work = training_of(case)
+    pipelined = pipelining(work)
+    assert pipelined and sum(fewer_microbatches(pipelined, work.pp)) in range(1, 17)
+    step = dry_step(case, lambda place: nullcontext(
+        TrainingOperation(work, place, validate=False)))
+    assert step.calls == {one.collective: (one.count, one.size_bytes)
+                          for one in predict_stage(work, stages_of(work)[0]).calls}
 
 
 class Reading:

@@ -94,6 +94,18 @@ def unscheduled(
     return None
 
 
+def fewer_microbatches(pipelined: Pipelining, ranks: int) -> tuple[int, ...]:
+    """Return two numbers of micro-batches that the schedule takes, from which the calls of all
+    follow; nothing where that saves less than half."""
+    schedule, per_rank, microbatches = pipelined
+    step = ranks if schedule.rounds else 1
+    fewest = ranks * per_rank
+    counts = fewest, fewest + step
+    fit = (microbatches - fewest) % step == 0 and 2 * sum(counts) <= microbatches
+    return counts if fit and not any(
+        unscheduled(schedule, ranks, per_rank, count) for count in counts) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """How parameters that are gathered block by block are spread.

@@ -5,6 +5,7 @@ compute: the time between is waiting and messages."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -16,9 +17,14 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.utils.hooks import RemovableHandle
 
-from hpcbench.backends.counting_backend import COUNTING_BACKEND, is_counted
+from hpcbench.backends.counting_backend import COUNTING_BACKEND, Tally, is_counted
 from hpcbench.kinds.training.plan.any_model import COLOURS, bottlenecks, model_of, resnet_of
-from hpcbench.kinds.training.plan.spec import layout_of, pipelining, stages_on
+from hpcbench.kinds.training.plan.spec import (
+    fewer_microbatches,
+    layout_of,
+    pipelining,
+    stages_on,
+)
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
@@ -95,7 +101,10 @@ class Pipeline(base.Strategy):
         self.scaler = base.AgreedScaler(spec.dtype, place.device, place.group)
         self._mean_loss = make_loss(spec)
         self._clock = StageClock(exchanges=spec.dp > 1)
-        self._schedule = self._open_schedule()
+        fewer = self._stages.fewer if is_counted(self._group) else ()
+        self._counts: tuple[int, ...] = fewer or (self._stages.microbatches,)
+        self._modules: list[nn.Module] = []  # as the schedules call them
+        self._schedules = [self._open_schedule(count) for count in self._counts]
 
     def _build(self, blocks: range) -> Model:
         with torch.device("meta"):
@@ -104,8 +113,8 @@ class Pipeline(base.Strategy):
         return build(draft, device, lambda model, part: fill_part(model, part, device, SEED),
                      self._divider.divide, self._sharder.shard)
 
-    def _open_schedule(self) -> Any:
-        """Return the schedule over this rank's stages.
+    def _open_schedule(self, microbatches: int) -> Any:
+        """Return the schedule of so many micro-batches over this rank's stages.
 
         The loss is divided, not gradients: torch's scaling would divide earlier parts of an
         accumulation again."""
@@ -115,13 +124,12 @@ class Pipeline(base.Strategy):
                   for stage, model in self._own.items()]
         for stage in stages:
             stage.clock = self._clock
-        if is_counted(self._group):
-            self._leave_out_votes([stage.submod for stage in stages])
+            self._modules.append(stage.submod)
         several = issubclass(kind, PipelineScheduleMulti)
-        return kind(stages if several else stages[0], self._stages.microbatches,
+        return kind(stages if several else stages[0], microbatches,
                     loss_fn=self._loss, scale_grads=False)
 
-    def _leave_out_votes(self, called: list[nn.Module]) -> None:
+    def _leave_out_votes(self) -> None:
         """Have the first step of a dry run count what later ones do: drop the messages before it,
         by which torch's stages agree once."""
         handles: list[RemovableHandle] = []
@@ -131,7 +139,7 @@ class Pipeline(base.Strategy):
             while handles:
                 handles.pop().remove()
 
-        handles += (one.register_forward_pre_hook(begin, prepend=True) for one in called)
+        handles += (one.register_forward_pre_hook(begin, prepend=True) for one in self._modules)
 
     def _examples(self, stage: int) -> dict[str, torch.Tensor]:
         """Return a stage's input and output for a dry run, and of a ResNet.
@@ -183,21 +191,48 @@ class Pipeline(base.Strategy):
             "forward", lambda: self.scaler.scale(self._mean_loss(logits, targets) / parts))
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
-        losses: list[torch.Tensor] = []
         self._clock.phases = phases
-        for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
-                                   strict=True):
-            part_losses: list[torch.Tensor] = []
-            with self._divider.loss():
-                self._schedule.step(
-                    *([inputs] if 0 in self._own else []), return_outputs=False,
-                    **({"target": targets, "losses": part_losses} if self.holds_loss else {}))
-            losses += (local(loss.detach()) for loss in part_losses)
+        losses = self._counted(batch) if is_counted(self._group) else self._pass(
+            self._schedules[0], batch)
         base.align_gradients(self._parameters)
         self._add_tied()
         phases.end("exchange")
         total = sum(losses, torch.zeros((), device=self.place.device))
         return total / self.scaler.get_scale()
+
+    def _counted(self, batch: base.Batch) -> list[torch.Tensor]:
+        """Pass a batch in a dry run; in place of many micro-batches two smaller numbers of them.
+
+        Each micro-batch calls the same, so the calls of all follow from the difference."""
+        tally: Tally = self._group.call_log.tally
+        found: list[dict[str, Counter[int]]] = []
+        losses: list[torch.Tensor] = []
+        for schedule, count in zip(self._schedules, self._counts, strict=True):
+            self._leave_out_votes()
+            tally.clear()
+            inputs, targets = (
+                torch.cat([part[:len(part) * count // self._stages.microbatches]
+                           for part in half.chunk(self.spec.accumulation)]) for half in batch)
+            losses = self._pass(schedule, (inputs, targets))
+            found.append({name: Counter(sizes) for name, sizes in tally.items()})
+        for name, counted in found[-1].items() if len(found) > 1 else ():
+            more = (self._stages.microbatches - self._counts[1]) // (
+                self._counts[1] - self._counts[0])
+            tally[name] += more * [*(counted - found[0].get(name, Counter())).elements()]
+        return losses
+
+    def _pass(self, schedule: Any, batch: base.Batch) -> list[torch.Tensor]:
+        """Pass a batch through the pipeline, and return the losses of its parts."""
+        losses: list[torch.Tensor] = []
+        for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
+                                   strict=True):
+            part_losses: list[torch.Tensor] = []
+            with self._divider.loss():
+                schedule.step(
+                    *([inputs] if 0 in self._own else []), return_outputs=False,
+                    **({"target": targets, "losses": part_losses} if self.holds_loss else {}))
+            losses += (local(loss.detach()) for loss in part_losses)
+        return losses
 
     def _add_tied(self) -> None:
         """Add up the gradients of both copies of a tied weight, so that their optimizers agree."""
@@ -247,6 +282,7 @@ class Stages:
         self.last = self.count - 1
         self.by_rank = [stages_on(self.schedule, work.pp, rank, per_rank)
                         for rank in range(work.pp)]
+        self.fewer = fewer_microbatches(pipelined, work.pp)
         self._work, shape = work, model_of(work)
         self.tied = isinstance(shape, ModelShape) and shape.tied
         self._each = shape.layers // self.count
