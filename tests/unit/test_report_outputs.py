@@ -123,9 +123,10 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def test_the_command_writes_what_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    results = mixed_results()
     for name in ("before", "after"):
         (tmp_path / name).mkdir()
-        stored(tmp_path / name, mixed_results())
+        stored(tmp_path / name, replace(results, run=replace(results.run, run_id=name)))
     target = tmp_path / "report.md"
     assert command(monkeypatch, "report", str(tmp_path / "after"), "-o", str(target)) == 0
     assert target.read_text("utf-8").startswith("# ")
