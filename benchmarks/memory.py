@@ -35,6 +35,7 @@ from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.memory import ERROR, Memory, memory_of
 from hpcbench.kinds.training.plan.step import Stage, stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
+from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.model import mean_loss
 from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.operations.data import DTYPES
@@ -98,8 +99,7 @@ class Followed(TorchDispatchMode):  # type: ignore[misc]
         self.peak = 0
 
     def _see(self, item: object) -> None:
-        if isinstance(item, DTensor):
-            item = item._local_tensor
+        item = local(item) if isinstance(item, torch.Tensor) else item
         if not isinstance(item, torch.Tensor) or item.device.type == "meta":
             return
         storage = item.untyped_storage()
@@ -140,10 +140,9 @@ class Compared(NamedTuple):
 
 def counted_bytes(work: Training, rank: int) -> int:
     """Return the most bytes that a rank of a training holds in its second step."""
-    ranks = work.dp * work.tp * work.pp
-    world = open_counting_world(ranks, CallLog(), rank)
+    world = open_counting_world(work.ranks, CallLog(), rank)
     try:
-        operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
+        operation = TrainingOperation(work, Place(rank, work.ranks, world, torch.device("cpu")),
                                       validate=False)
         for group in operation._strategy.optimizer.param_groups:
             together = not any(isinstance(one, DTensor) for one in group["params"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from launcher import ROOT
 
 RANKS = {"transformer_large_v100.yaml": 4, "resnet50_bert_gpt2_scaling.yaml": 8,
-         "mistral7b_qlora.yaml": 4}
+         "mistral7b_qlora.yaml": 4, "long_context.yaml": 512}
 """On how many ranks each is meant to run."""
 EXAMPLES = {"bluefield_ucc.yaml": 4}
 """Examples of environments that nobody here has: they say so, and have no twin."""

@@ -28,7 +28,7 @@ def make_training_case(work: Training | None = None, *, index: int = 0, **change
     work = work or make_training()
     values: dict[str, Any] = {
         "index": index, "block": "trainings", "kind": "training", "backend": "gloo",
-        "device": "cpu", "world_size": work.dp * work.tp * work.pp, "env": (),
+        "device": "cpu", "world_size": work.ranks, "env": (),
         "mode": "barrier_start", "warmup": 2, "iterations": 20, "check": CHECKED,
         "timeout_s": 60.0, "wakeup_s": 0.2, "skip": None, "needs": (), "estimate_s": 0.5,
         "memory_bytes": 4 * 4 * work.parameters}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.python_group import FinishedWork, PythonGroup, Tensors, register
+from hpcbench.backends.python_group import FinishedWork, PythonGroup, Tensors, exchanged, register
 
 Tally = dict[str, list[int]]
 """Collective -> the sizes of its calls in bytes, as nccl-tests counts them, in order."""
@@ -210,7 +210,7 @@ class CountingGroup(PythonGroup):
     ) -> CompletedCall:
         shared = min(output.shape[0], source.shape[0])
         output.detach().zero_()[:shared].copy_(source[:shared])
-        return self._done("all_to_all", [source], [output])
+        return self._done(exchanged((output_splits, input_splits)), [source], [output])
 
     @recorded
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> CompletedCall:

@@ -96,7 +96,7 @@ _DEVICE = torch.ops.prim.device.default
 _FUNCTIONAL = "_c10d_functional"
 
 Made = Sequence[torch.Tensor]
-_CALLS: Mapping[str, Callable[[Any, Made, Made], Any]] = MappingProxyType({
+_CALLS: Mapping[str, Callable[..., Any]] = MappingProxyType({
     "all_reduce": lambda group, made, _: group.allreduce(made),
     "all_reduce_": lambda group, made, _: group.allreduce(made),
     "all_reduce_coalesced": lambda group, made, _: group.allreduce(made),
@@ -110,9 +110,10 @@ _CALLS: Mapping[str, Callable[[Any, Made, Made], Any]] = MappingProxyType({
     "reduce_scatter_tensor_coalesced":
         lambda group, made, inputs: group.reduce_scatter_tensor_coalesced(made, inputs),
     "all_to_all_single":
-        lambda group, made, inputs: group.alltoall_base(made[0], inputs[0], [], []),
+        lambda group, made, inputs, *splits: group.alltoall_base(made[0], inputs[0], *splits),
 })
-"""Functional collective -> the group's call for it, of the group, the results and the inputs."""
+"""Functional collective -> the group's call for it, of the group, the results and the inputs, and
+the sizes of parts that go to each rank and come from it."""
 
 
 @contextmanager
@@ -313,7 +314,9 @@ def _collective(func: Any, args: Any, kwargs: Any, inputs: Made) -> Any:
         named = dict(zip((one.name for one in func._schema.arguments), args, strict=False))
         group = (named | kwargs)["group_name"]
         group = _resolve_process_group(group) if isinstance(group, str) else group
-        _CALLS[name](group, _tensors(made), inputs)
+        splits = [named[part] for part in ("output_split_sizes", "input_split_sizes")
+                  if part in named]
+        _CALLS[name](group, _tensors(made), inputs, *splits)
     return made
 
 

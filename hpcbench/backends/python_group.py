@@ -191,7 +191,18 @@ def _sized(form: _Form, arguments: Sequence[Any], result: Any, ranks: int) -> li
     parts = [sized] if isinstance(sized, torch.Tensor) else sized
     if form.collective == "all_to_all" and not isinstance(sized, torch.Tensor):
         parts = [sized]  # parts of one call, which is of all of them
-    return [GroupCall(form.collective, _bytes(part), ranks) for part in parts]
+    name = exchanged(arguments) if form.collective == "all_to_all" else form.collective
+    return [GroupCall(name, _bytes(part), ranks) for part in parts]
+
+
+def exchanged(arguments: Sequence[Any]) -> str:
+    """Return what an all_to_all with these arguments is: messages, if a rank sends to one only.
+
+    So functional collectives of torch send to a neighbour."""
+    splits = [one for one in arguments if isinstance(one, (list, tuple)) and one
+              and all(isinstance(part, int) for part in one)]
+    to_one = bool(splits) and all(sum(map(bool, one)) == 1 < len(one) for one in splits)
+    return "send_recv" if to_one else "all_to_all"
 
 
 def _bytes(tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:

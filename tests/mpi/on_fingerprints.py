@@ -96,7 +96,7 @@ def is_done(name: str, dtype: str) -> bool:
 
 def recorded(work: Training, place: Place, alone: Place) -> dict[str, Any]:
     """Return what a rank records of a training after its first step."""
-    where = alone if work.dp * work.tp * work.pp == 1 else place
+    where = alone if work.ranks == 1 else place
     if where.rank >= where.world_size:
         return {}
     step = TrainingOperation(work, where, validate=True)

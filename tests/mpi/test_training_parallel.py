@@ -52,7 +52,10 @@ OF_TWO = [
     {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES[:1]}},
     {**SMALL, "name": "schedule", "accumulation": 2, "strategies": {"pipeline": FIRST}},
     {**SMALL, "name": "model", "strategies": ["model"]},
-    *_both(name="families", model="llama3-8b", hidden=64)]
+    *_both(name="families", model="llama3-8b", hidden=64),
+    {**SMALL, "name": "context", "model": ["llama3-8b", "bert-large"], "layers": 1, "hidden": 64,
+     "heads": 4, "kv_heads": 2, "strategies": {
+        "context": [{"balance": "none"}, {"attention": "ulysses"}]}}]
 MORE_OF_TWO = [
     {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES[1:]}},
     {**SMALL, "name": "schedules", "accumulation": 2, "strategies": {"pipeline": schedules(2)}},
@@ -68,8 +71,17 @@ INTERLEAVED = {"schedule": "Interleaved1F1B", "microbatches": 2}
 OF_FOUR = [
     {**SMALL, "name": "pp_tp", "strategies": {"hybrid": {"tp": 2, "pp": 2, **ZBV, **TOGETHER}}},
     {**SMALL, "name": "dp_pp", "layers": 2, "dtype": "fp16", "accumulation": 2, "strategies": {
-        "hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}}]
+        "hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}},
+    {**SMALL, "name": "context_of_four", "layers": 1, "strategies": {"context": {}}},
+    {**SMALL, "name": "dp_cp", "layers": 1, "accumulation": 2, "dtype": "bf16", "strategies": {
+        "context": {"cp": 2, "rotate": "alltoall"}}}]
 MORE_OF_FOUR = [
+    {**SMALL, "name": "context", "seq_length": 32, "dtype": ["fp32", "bf16", "fp16"],
+     "strategies": {"context": [{"balance": ["zigzag", "none"]}, {"rotate": "alltoall"},
+                                {"attention": "ulysses"}, {"cp": 2, "reshard": False}]}},
+    {**SMALL, "name": "context_families", "model": "llama3-8b", "hidden": 64, "heads": 8,
+     "kv_heads": 4, "checkpointing": ["none", "full"], "loss": "chunked_cross_entropy",
+     "strategies": {"context": [{}, {"attention": "ulysses"}]}},
     {**SMALL, "name": "dp_tp", "layers": 1, "accumulation": 2, "strategies": {
         "hybrid": {"tp": 2}}},
     {**FOUR_STAGES, "strategies": {"pipeline": {

@@ -248,6 +248,7 @@ OF_HARDWARE = {
         "jobs/resnet50_bert_gpt2_scaling.yaml": "a100-nvlink",
         "slurm/h100_nvlink.json": "h100-nvlink", "slurm/b200_nvlink.json": "b200-nvlink",
         "slurm/a10_cluster.json": "a10-cluster",
+        "jobs/long_context.yaml": "h100-nvlink",
         "jobs/mistral7b_qlora.yaml": "a10-cluster", "slurm/cpu.json": "cpu"}
 OF_THE_SITE = {"num_devices", "network_bandwidth_gbps"}
 """Not of the GPU but of the nodes that a job is for."""

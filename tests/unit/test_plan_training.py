@@ -9,6 +9,7 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan import planner
+from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
 from hpcbench.kinds.training.plan.memory import Memory, moments
 from hpcbench.kinds.training.plan.models import DEFINITIONS, parameters, shape_of
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
@@ -184,6 +185,18 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
      "torch compiles no block that is divided among ranks and, with checkpointing full"),
     ({"compile": True, "strategies": {"pipeline": {"schedule": "DualPipeV", "microbatches": 8}}},
      "DualPipeV runs backward in two halves, and that of a compiled block is in one piece"),
+    ({"strategies": {"context": {"attention": "ulysses"}}, "kv_heads": 2},
+     "cannot be divided evenly among 4 ranks (cp): take cp=2, or attention=ring"),
+    ({"strategies": "context", "seq_length": 12}, "12 tokens cannot be divided evenly into 8"),
+    ({"strategies": "context", "model": "bert-large"}, "has not: balance=none"),
+    ({"strategies": "context", "model": "resnet50"}, "have no tokens to share"),
+    ({"strategies": {"context": {"cp": 3}}}, "4 ranks cannot be divided evenly into groups of 3"),
+    ({"strategies": "context", "world_size": 1}, "give cp=2 or more"),
+    ({"strategies": "context", "compile": True}, "compile: torch makes no graph"),
+    ({"strategies": "context", "checkpointing": "operators"}, "take selective or full"),
+    ({"strategies": {"context": {"attention": "ulysses", "balance": "none"}}},
+     "balance=none has no effect with attention=ulysses"),
+    ({"strategies": "context", "library": "transformers"}, "divides hpcbench's own model"),
     ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu"),
 ])
@@ -467,6 +480,7 @@ SETS: dict[str, Any] = {
     "hybrid": [{"tp": 2, "data": ["fsdp", "replicate"], "sequence_parallel": BOTH},
                {"pp": 2, "data": ["fsdp", "replicate"]}, {"tp": 2, "pp": 2}],
     "lora": {"over": ["data", "fsdp"]}, "qlora": {"over": ["data", "fsdp"]},
+    "context": [{"cp": [0, 2], "rotate": ["allgather", "alltoall"]}, {"attention": "ulysses"}],
 }
 
 
@@ -533,6 +547,45 @@ def test_what_tensor_parallel_ranks_send_by_hand() -> None:
     assert divided["reduce_scatter"] == rounds * hidden * 3 // 4
     assert divided["all_gather"] == pytest.approx(rounds * hidden * 3 / 4, rel=0.02)
     assert wire()["all_gather"] == 2 * 512 * 50260 * 4 * 3 // 4  # 50257 words on 4 ranks
+
+
+LONG: dict[str, Any] = {"model": "llama3-8b", "seq_length": 131072, "batch_size": 1,
+                        "dtype": "bf16", "checkpointing": "full", "loss": "chunked_cross_entropy"}
+
+
+@pytest.mark.parametrize(("options", "imbalance", "executed"), [
+    ({"balance": "zigzag"}, 1, 17 / 512), ({"balance": "none"}, 31 / 16, 1 / 16),
+    ({"cp": 8, "attention": "ulysses"}, 1, 1 / 8)])
+def test_ranks_of_a_long_sample_share_its_attention(
+    options: dict[str, Any], imbalance: float, executed: float,
+) -> None:
+    """Of 16 ranks in order the last attends to 15 parts and half of its own, the mean to 8."""
+    work = work_of(512, **LONG, strategies={"context": {"cp": 16, **options}})
+    alone = work_of(1, **LONG, strategies="single")
+    pairs, flops = 131072**2, attention_flops(work)
+    assert attention_imbalance(work) == pytest.approx(imbalance)
+    assert sum(flops) == 3 * 32 * 2 * pairs * 4096
+    rest = hardware_flops(alone) - 4 * 32 * 4 * pairs * 4096  # again in each block
+    of_rank = predict(work).hardware_flops - rest / work.cp
+    assert of_rank == pytest.approx(4 * 32 * 4 * pairs * 4096 * executed)
+    assert work.dp * work.cp == 512 and work.tokens == 131072 * work.dp
+    assert predict(work).memory.total < 20e9 < predict(alone).memory.activations
+
+
+def test_what_a_ring_and_heads_send_by_hand() -> None:
+    def wire(**options: Any) -> dict[str, int]:
+        work = work_of(4, model="llama3-8b", layers=2, seq_length=512, batch_size=1, dtype="bf16",
+                       strategies={"context": options})
+        (stage,) = stages_of(work)
+        return {one.collective: one.wire_bytes for one in predict_stage(work, stage).calls}
+
+    pair, heads = 128 * 2 * 1024, 128 * 4096  # elements of keys and values, and of queries
+    gradients, layers = 4 * pair * 4, 2
+    gathered, sent = wire(), wire(rotate="alltoall")
+    assert gathered["send_recv"] == layers * gradients
+    assert sent["send_recv"] == layers * (gradients + 2 * 3 * pair * 2)
+    assert gathered["all_gather"] - sent["all_gather"] == layers * 2 * 3 * pair * 2
+    assert wire(attention="ulysses")["all_to_all"] == layers * 2 * (2 * heads + pair) * 2 * 3 // 4
 
 
 def test_larger_degrees_need_less_memory_on_a_rank() -> None:

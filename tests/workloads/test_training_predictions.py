@@ -79,6 +79,13 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
         {"model": FAMILIES, "hidden": 256, "heads": 4, "kv_heads": 2, "inner": 192, "layers": 1},
         LIBRARYS | {"model": OF_LIBRARY[name], "hidden": 384, "strategies": {
             name: {"over": ["data", "fsdp"]}}}] for name in ("lora", "qlora")},
+    "context": [
+        {"model": FAMILIES[:2], "heads": 16, "kv_heads": 8, "layers": 2, **SGD, "strategies": {
+            "context": [{"rotate": ["allgather", "alltoall"]}, {"cp": 2, "balance": "none"},
+                        {"attention": "ulysses"}]}},
+        {"model": "bert-large", "heads": 6, "layers": 2, "dtype": "bf16", "accumulation": 2,
+         "checkpointing": "full", **SGD, "strategies": {
+             "context": [{"balance": "none"}, {"cp": 2, "attention": "ulysses"}]}}],
 }
 """Of each strategy what changes what is called."""
 
@@ -161,6 +168,8 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
     ("activations", {"strategies": ["data", "fsdp"], "checkpointing": ["attention",
                                                                        "selective:3"]}),
     ("activations", {"strategies": "fsdp", "library": "transformers"}),
+    ("activations", {"strategies": {"context": [{}, {"rotate": "alltoall"},
+                                                {"attention": "ulysses"}]}}),
     ("weights", {"strategies": {"qlora": {"over": "data"}}})])
 def test_a_step_takes_what_is_predicted(benchmark: Any, shape: str, block: dict[str, Any]) -> None:
     for one in benchmark.compared(shape, {"dtype": "bf16", "layers": 5, **block}):
@@ -182,6 +191,8 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": ["data", "lora"], "loss": "linear_cross_entropy"},
     {"strategies": ["fsdp", "lora", "tensor"], "checkpointing": ["attention", "selective:3"]},
     {"strategies": {"tensor": {"sequence_parallel": True}}, "checkpointing": "attention"},
+    {"strategies": {"context": [{"balance": ["zigzag", "none"]}, {"attention": "ulysses"}]},
+     "checkpointing": ["full", "attention"]},
 ]
 
 
@@ -202,7 +213,8 @@ def predicted(work: Training, rank: int) -> tuple[dict[str, list[int]], int]:
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
 @pytest.mark.parametrize("work", real_works(), ids=lambda work: work.strategy)
 def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> None:
-    for rank in (0,) if work.pp == 1 and work.strategy != "zero1" else (0, 1):  # else all alike
+    uneven = work.pp > 1 or work.strategy == "zero1"
+    for rank in (0, 1) if uneven else (work.cp - 1,):  # of a context the last has most
         with stepped(work, rank) as operation:
             counted = count_step(work, operation._strategy, operation._loader.batch(1, 0, 4))
         calls, flops = predicted(work, rank)

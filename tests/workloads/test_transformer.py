@@ -220,7 +220,7 @@ def test_grouped_heads_are_as_if_each_query_had_its_own_copy() -> None:
 
 
 def test_turned_heads_compare_by_their_distance() -> None:
-    rotation = RotaryEmbedding(replace(SMALL["llama"], head_extent=8), torch.device("cpu"))
+    rotation = RotaryEmbedding(replace(SMALL["llama"], head_extent=8), torch.arange(16))
     generator = torch.Generator().manual_seed(1)
     query, key = torch.randn(2, 1, 8, dtype=torch.float64, generator=generator)
     scores = rotation.turn(query.expand(16, 8)) @ rotation.turn(key.expand(16, 8)).T

@@ -39,7 +39,7 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
     return counted(Training(
         strategy=name, options=in_order(spec.without_idle(chosen)), model=model,
         **differences(model, extents), **extents, dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
-        parameters=0, flops=(), calls=(), **given))
+        cp=degrees.cp, parameters=0, flops=(), calls=(), **given))
 
 
 @contextmanager
@@ -61,10 +61,9 @@ def alone() -> Iterator[Place]:
 @contextmanager
 def counting_place(work: Training, rank: int = 0, log: CallLog | None = None) -> Iterator[Place]:
     """Give a rank's place in a world of a training's ranks that moves nothing, and end it."""
-    ranks = work.dp * work.tp * work.pp
-    world = open_counting_world(ranks, log or CallLog(counts=False), rank)
+    world = open_counting_world(work.ranks, log or CallLog(counts=False), rank)
     try:
-        yield Place(rank, ranks, world, torch.device("cpu"))
+        yield Place(rank, work.ranks, world, torch.device("cpu"))
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpcbench.kinds.training.derive import fingerprints, rates, slow_ranks, stalls
 from hpcbench.kinds.training.derive.stalls import Stalls
+from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
 from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import checkpoint_bytes, hardware_flops, is_known
 from hpcbench.kinds.training.plan.workload import training_of
@@ -116,10 +117,19 @@ OF_TRAINING = (*planned(
     whole("accumulation", "equal parts of batch_size, one after another"),
     whole("global_batch", "samples of all replicas in a step"), whole("dp", "replicas"),
     whole("tp", "ranks that share a layer"), whole("pp", "stages of the pipeline"),
+    whole("cp", "ranks that share the tokens of a sample"),
     whole("compile", "1 if compiled, else 0")), word(
         "options", "options: NAME=VALUE, separated by spaces",
         of=lambda item: kind_facts.settings(item.case.workload.options)))
 """The model, and how it is trained."""
+ATTENTION, IMBALANCE = (
+    whole("attention_flops", "of attention in a step on the rank with most, where ranks share the "
+          "tokens of a sample, as planned", "FLOP", title="attention", show=Show.GFLOP,
+          shown_unit="1e9", optional=True,
+          of=lambda item: max(attention_flops(training_of(item.case)), default=None)),
+    metric("attention_imbalance", "attention_flops over the mean of the ranks that share a sample",
+           title="imbalance", show=Show.RATIO, better="less", optional=True,
+           of=lambda item: attention_imbalance(training_of(item.case))))
 _SHOWN: Mapping[str, Any] = {"better": "more", "optional": True}
 _COST: Mapping[str, Any] = {"title": "cost", "units": "currency units", "show": Show.NUMBER,
                             "better": "less", "optional": True}
@@ -233,7 +243,8 @@ ROOFLINES = document("rooflines", "limits of the step, then of its phases",
                      type=tuple[roofline.Roofline, ...])
 COMPARISONS = document("comparisons", "comparisons of ranks", type=tuple[Comparison, ...])
 METRICS = (
-    *OF_TRAINING, SAMPLES, TOKENS, *UTILISATIONS, DEFINITION, MFU_MISSING, BY_DEFINITION, *COSTS,
+    *OF_TRAINING, ATTENTION, IMBALANCE, SAMPLES, TOKENS, *UTILISATIONS, DEFINITION, MFU_MISSING,
+    BY_DEFINITION, *COSTS,
     *(metric(name, "median over ranks of each one's median of the phase") for name in PHASES),
     *(whole(name, "held by the rank with most") for name in MEMORY), PEAK_OF, *CHECKPOINT,
     PARITY, READ_AGAIN, OFF, ONLY, *(one for pair in _OVER_PASSES for one in pair),

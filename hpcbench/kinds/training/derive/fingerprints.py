@@ -104,7 +104,7 @@ def _key(item: CaseResult) -> tuple[object, ...]:
 
 def _layout(case: Case) -> tuple[object, ...]:
     work = workload.training_of(case)
-    return work.strategy, dict(work.options).get("over"), work.dp, work.tp, work.pp
+    return work.strategy, dict(work.options).get("over"), work.dp, work.tp, work.pp, work.cp
 
 
 def _of_group(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> dict[str, Counterpart]:

@@ -31,7 +31,7 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
 from hpcbench.units import grouped
 
-LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls", "modules", "loss")
+LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "cp", "flops", "calls", "modules", "loss")
 """Fields of a training that depend on its layout on ranks; some strategies have but one loss."""
 
 
@@ -251,7 +251,7 @@ def rooflines(
     parts = [("step", item.statistics.median_s, whole)]
     meets_once = len(needs.of_ranks) == 1 and {  # all-reduces only, after backward has begun
         call.collective for call in needs.of_ranks[0].calls} <= {"all_reduce"}
-    if phase_s and meets_once and work.tp * work.pp == 1:
+    if phase_s and meets_once and work.replica_ranks == 1:
         parts += _phases(work, needs.hardware_flops, exchanged, moved, phase_s)
     bounds = (roofline(demand, time_s, ceilings, name) for name, time_s, demand in parts)
     return tuple(one for one in bounds if one is not None)

@@ -87,7 +87,7 @@ def _of_library(work: Training) -> str | None:
     adapters = adapters_of(work)
     if work.library == OWN_LIBRARY:
         return None
-    if work.tp * work.pp > 1:
+    if work.replica_ranks > 1:
         *names, last = [spec.name for spec in strategies() if not spec.divides_model]
         return (f"{work.strategy} divides hpcbench's own model, which has the exact shape: the one "
                 f"of library {work.library} is trained whole, by {', '.join(names)} and {last}")
@@ -113,7 +113,7 @@ def _no_communication(work: Training) -> str | None:
     if work.checkpoint_every and not work.trains:
         return (f"communication {work.communication}: checkpoints are of a training; leave "
                 "checkpoint_every out")
-    if work.trains or work.dp * work.tp * work.pp > 1:
+    if work.trains or work.ranks > 1:
         return None
     return f"communication {work.communication}: one rank has none to talk to"
 
@@ -310,9 +310,9 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     extents, degrees = any_model.extents_of(shape), spec.degrees(ranks, dict(point.options))
     if isinstance(degrees, str):
         return _draft(point, extents, Degrees()), degrees
-    if degrees.dp * degrees.tp * degrees.pp != ranks:
-        raise ValueError(f"degrees returned dp={degrees.dp} x tp={degrees.tp} x pp={degrees.pp} "
-                         f"for {ranks} ranks")
+    if degrees.ranks != ranks:
+        raise ValueError(f"degrees returned dp={degrees.dp} x cp={degrees.cp} x tp={degrees.tp} x "
+                         f"pp={degrees.pp} for {ranks} ranks")
     work = counted(_draft(point, extents, degrees))
     if point.setting.loss == AUTO and is_ours(spec):
         work = _with_small_logits(work)
@@ -347,7 +347,8 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
         options=points.in_order(point.strategy.without_idle(dict(point.options))),
         **any_model.model_fields(model), **any_model.differences(model, extents), **extents,
         **{**point.setting._asdict(), "loss": CROSS_ENTROPY if loss == AUTO else loss},
-        dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, parameters=0, flops=(), calls=(),
+        dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, cp=degrees.cp,
+        parameters=0, flops=(), calls=(),
         modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,)),
                  *((f"torch.nn.modules.{LINEAR}",) if loss == LINEAR else ())))
 

@@ -518,7 +518,7 @@ def flops_by(name: str, shape: ModelShape, halves: int | None = None) -> int:
     if halves is not None and definition.halves(shape):
         definition = definition._replace(halves=lambda _shape: halves)
     return (6 * shape.seq_length * definition.weights(shape)
-            + 3 * shape.layers * _attention(definition, shape))
+            + 3 * shape.layers * attention_flops(definition, shape))
 
 
 def recomputed(
@@ -551,7 +551,7 @@ def forward_again(
     weights = block_weights(shape) if checkpointing != ATTENTION else sum(
         outputs * inputs for _, outputs, inputs in _attention_products(shape))
     weights += sum(item.elements for item in adapters_again(shape, checkpointing, adapters))
-    whole = 2 * shape.seq_length * weights + _attention(DEFINITIONS[definition], shape)
+    whole = 2 * shape.seq_length * weights + attention_flops(DEFINITIONS[definition], shape)
     return samples * _blocks_again(shape, checkpointing) * whole
 
 
@@ -578,11 +578,12 @@ def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters
                for item in block_tensors(shape)
                if item.name.endswith(tuple(f"{name}.weight" for name in _FIRST)))
     weights = 4 * multiplied(shape) + 6 * count(shape, adapters) - 2 * idle
-    return shape.seq_length * weights + 3 * shape.layers * _attention(definition, shape)
+    return shape.seq_length * weights + 3 * shape.layers * attention_flops(definition, shape)
 
 
-def _attention(definition: Definition, shape: ModelShape) -> int:
-    """Return the FLOPs of attention of one sample in forward: queries by keys, then by values."""
+def attention_flops(definition: Definition, shape: ModelShape) -> int:
+    """Return the FLOPs of a block's attention of one sample in forward: queries by keys, then by
+    values."""
     latent = shape.latent
     of_head = latent.plain + latent.rotary + latent.value if latent else 2 * shape.head_dim
     return shape.seq_length * shape.seq_length * shape.heads * of_head * definition.halves(shape)

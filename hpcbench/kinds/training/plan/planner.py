@@ -158,7 +158,7 @@ def _choices(work: Training) -> list[list[Setting]]:
     """Return settings that leave the batch as it is, the mildest of each list first.
 
     Options of our strategies are among them if they are on or off: these change no result."""
-    spec, now, ranks = strategy(work.strategy), dict(work.options), work.dp * work.tp * work.pp
+    spec, now, ranks = strategy(work.strategy), dict(work.options), work.ranks
     ours = spec if spec and is_ours(spec) else None
     switched: list[list[Setting]] = [
         [{name: not now.get(name, values.default)}]
@@ -236,8 +236,9 @@ _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "se
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
          "checkpointing", "communication", "data", "library", "compile", "loss",
          "checkpoint_every", "max_steps", "lora_rank", *points.COMMON_AXES)
-_FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
-            "flops", "calls", "adapters", "modules", "count_step", "checkpoint_folder")
+_FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "cp",
+            "parameters", "flops", "calls", "adapters", "modules", "count_step",
+            "checkpoint_folder")
 """Fields that follow from the rest of a training, or do not identify it."""
 
 
@@ -382,7 +383,7 @@ def _step_s(
 ) -> float:
     """Return the assumed seconds of a step: the sum for the rank with most to do."""
     kind = device_kind(device)
-    rate = bytes_per_s(kind, hardware, work.dp * work.tp * work.pp)
+    rate = bytes_per_s(kind, hardware, work.ranks)
     return max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
                + one.carried_on(library) / rate for one in expected.of_ranks)
 

@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from hpcbench.kinds.training.plan import any_model, models
+from hpcbench.kinds.training.plan import any_model, context, models
 from hpcbench.kinds.training.plan import spec as traffic
 from hpcbench.kinds.training.plan.memory import Memory, memory_of, rank_parameters, state_bytes
 from hpcbench.kinds.training.plan.spec import (
@@ -186,7 +186,7 @@ def crossing_bytes(work: Training, on_node: int, library: str) -> float:
     Ranks lie in order, ``on_node`` a node, which share its link. Of a collective counts what no
     algorithm can avoid (`CollectiveSpec.crossing`); of a pipeline, messages of a node with one
     stage. It is the most of the nodes of the first replica."""
-    replica, ranks = work.pp * work.tp, work.dp * work.pp * work.tp
+    replica, ranks = work.replica_ranks, work.ranks
     of_stages = [_grouped_calls(work, stage) for stage in stages_of(work)]
     passing: defaultdict[tuple[int, int], float] = defaultdict(float)
     for rank in range(min(-(-replica // on_node) * on_node, ranks)):
@@ -241,7 +241,8 @@ def _flops(work: Training, stage: Stage) -> int:
     head = (one - (two - one)) * stage.last
     if work.loss == CHUNKED:  # which no strategy that divides a model takes
         head += 2 * shape.vocab * shape.hidden * shape.seq_length * work.batch_size
-    return (len(stage.blocks) * (two - one) + again * of_recomputed + head) // work.tp
+    every = len(stage.blocks) * (two - one) + again * of_recomputed + head
+    return context.shared_flops(work, every, 3 * len(stage.blocks) + again) // work.tp
 
 
 class GroupedCalls(NamedTuple):
@@ -276,6 +277,10 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
         again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks
                     if work.checkpointing != models.ATTENTION)
         made += [GroupedCalls(one, work.tp, 1) for one in tensor_calls(shape, stage, step, again)]
+    if layout.context:
+        again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
+        made += [GroupedCalls(one, work.cp, work.tp) for one in context.calls_of(
+            work, layout.context, step, len(stage.blocks), again)]
     if layout.pipeline:
         made.append(GroupedCalls(pipeline_calls(work, shape, stage, step), work.pp, work.tp))
     agreeing = (work.dp * apart, 1) if apart > 1 else (layout.shards, 1)

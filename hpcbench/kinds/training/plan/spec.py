@@ -134,6 +134,20 @@ class Buckets:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSharing:
+    """How attention reaches the tokens of other ranks, which share each sample.
+
+    ``by_heads``: each has some heads of all tokens meanwhile (Ulysses), else keys and values pass
+    by (ring): ``gathered`` at once, or from neighbour to neighbour. ``zigzag``: a rank has two
+    parts of a sample, one counted from each end, which under a causal mask are equally much work.
+    """
+
+    by_heads: bool = False
+    zigzag: bool = False
+    gathered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The parts that are divided, copied and cast, and the exchange of gradients: a strategy states
     the differences from a rank that trains the whole model by itself.
@@ -141,7 +155,7 @@ class Layout:
     ``groups``: parameters that are handled block by block (FSDP). ``buckets``: DDP.
     ``state_ranks``: ranks that divide optimizer states alone (ZeRO stage 1). ``by_tokens``:
     sequence parallel, ``by_words``: loss parallel. ``adapters``: all that is trained, if set.
-    ``balanced``: dynamic shares."""
+    ``balanced``: dynamic shares. ``context``: ranks share the tokens of a sample."""
 
     groups: Groups | None = None
     buckets: Buckets | None = None
@@ -151,13 +165,14 @@ class Layout:
     pipeline: Pipelining | None = None
     adapters: Adapters | None = None
     balanced: bool = False
+    context: TokenSharing | None = None
 
     @property
     def shards(self) -> int:
         return self.groups.shards if self.groups else 1
 
 
-_WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+_WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 """Times (n - 1) / n: the busbw factor on n ranks."""
 _COMPRESSED = {"none": 4, "bf16": 2, "fp16": 2}
 """Bytes of a gradient's element under a comm hook of DDP."""
@@ -271,11 +286,17 @@ def fsdp_calls(
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """How the ranks of a job are divided: replicas, and ranks of each by tensor and pipeline."""
+    """How the ranks of a job are divided: replicas, and ranks of each by tensor, pipeline and
+    context, the tokens of a sample."""
 
     dp: int = 1
     tp: int = 1
     pp: int = 1
+    cp: int = 1
+
+    @property
+    def ranks(self) -> int:
+        return self.dp * self.tp * self.pp * self.cp
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +311,7 @@ class StrategySpec:
         unfit: why a training does not suit it (heads, layers, micro-batches ...), or None.
         layout: what is divided, copied and cast; memory and traffic are predicted from it.
         traffic: calls of a rank with these parameters beyond what follows from the layout.
-        options: its options; degrees are options named ``tp`` and ``pp``.
+        options: its options; degrees are options named ``tp``, ``pp`` and ``cp``.
         together: defaults where a sweep sets none of these options.
         idle: which options have no effect, and under which of the others (``with tp=1``).
         later_options: options that are newer than results; their defaults are no part of an id.
@@ -404,6 +425,10 @@ def own_traffic(work: Training, tensors: Sequence[Tensor]) -> Iterable[Calls]:
 
 def adapters_of(work: Training) -> Adapters | None:
     return layout_of(work).adapters
+
+
+def context_of(work: Training) -> TokenSharing | None:
+    return layout_of(work).context
 
 
 def pipelining(work: Training) -> Pipelining | None:

@@ -45,7 +45,9 @@ _GELU_PARTS = 3
 class ActivationLayout:
     """The sizes of kept elements of activations (bytes of products; ``wide``: of residual and
     norms), and how they are divided: by ``tp`` ranks, ``by_tokens`` (sequence parallel),
-    ``by_words`` (loss parallel). ``copies``: each product casts its input for itself (autocast)."""
+    ``by_words`` (loss parallel). ``copies``: each product casts its input for itself (autocast).
+    ``ring``: parts of keys and values of a sample that a ring has at once; ``exchanged``: attention
+    is by heads that other ranks get back."""
 
     element: int = 4
     wide: int = 4
@@ -55,6 +57,8 @@ class ActivationLayout:
     by_words: bool = False
     loss: str = CROSS_ENTROPY
     adapters: Adapters | None = None
+    ring: int = 0
+    exchanged: bool = False
 
     def of_tokens(self, elements: int, size: int) -> int:
         return elements * size // (self.tp if self.by_tokens else 1)
@@ -86,7 +90,7 @@ def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     # Queries that were turned lie head by head, and so does what attention returns for them: it is
     # copied for the next product, which takes it token by token.
     turned = own and shape.built.positions == "rotary"
-    returned_twice = turned or (kept.copies and adapters is not None)
+    returned_twice = turned or kept.exchanged or (kept.copies and adapters is not None)
     results = shape.q_hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
     results += _low_rank(shape, adapters, ATTENTION)
     divided = results * kept.element + shape.heads * _LOGSUMEXP + _head_norms(shape, kept)
@@ -148,10 +152,19 @@ def loss_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
 
 
 def working_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
-    """Return a token's bytes of gradients in a block's backward: of residual and activation."""
+    """Return a token's bytes of gradients in a block's backward: of residual and activation.
+
+    Those of a ring may be more, when the MLP has left what it kept: gradients of queries, keys and
+    values are added up in fp32, in two places while they are sent."""
     inner = (2 if shape.gated else 1) * shape.inner * kept.element // (
         1 if kept.adapters else kept.tp)
-    return 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
+    of_mlp = 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
+    if not kept.ring:
+        return of_mlp
+    pair = 2 * shape.kv_hidden * ((4 + kept.ring) * kept.element + 3 * _WIDEST)
+    of_ring = (shape.q_hidden * (2 * kept.element + _WIDEST) + pair) // kept.tp
+    left = block_bytes(shape, kept) - attention_bytes(shape, kept) - _norm_bytes(shape, kept)
+    return max(of_mlp, kept.of_tokens(shape.hidden, kept.wide) + of_ring - left)
 
 
 def _norm_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
@@ -286,8 +299,8 @@ def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The layout of a step, its micro-batches (``parts``), and samples and tokens of one (0:
-    images)."""
+    """The layout of a step, its micro-batches (``parts``), and samples and tokens of one on a rank
+    (0: images)."""
 
     layout: Layout
     kept: ActivationLayout
@@ -298,15 +311,18 @@ class Step:
 
 def step_of(work: Training) -> Step:
     layout, mixed = layout_of(work), work.dtype != "fp32"
+    shared = layout.context
     element = DTYPE_BYTES[work.dtype]
     kept = ActivationLayout(
         element=element, wide=element if layout.groups else 4,
         copies=mixed and layout.groups is None, adapters=layout.adapters, tp=work.tp,
         by_tokens=layout.by_tokens, by_words=layout.by_words,
-        loss=work.loss)
+        loss=work.loss,
+        ring=(work.cp if shared.gathered else 1) if shared and not shared.by_heads else 0,
+        exchanged=shared is not None and shared.by_heads)
     parts = work.accumulation * (layout.pipeline.microbatches if layout.pipeline else 1)
     samples = -(-most_share(work) // parts)
-    return Step(layout, kept, parts, samples, samples * work.seq_length)
+    return Step(layout, kept, parts, samples, samples * work.seq_length // work.cp)
 
 
 def has_large_logits(work: Training) -> bool:

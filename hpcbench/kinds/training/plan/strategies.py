@@ -1,19 +1,27 @@
 """Our training strategies: their meanings, and how they lie on ranks.
 
 Some give each rank samples of its own: one rank, copies of the model, shards. Some divide the
-model: a part of each layer to each rank, or some of the layers. `lora` and `qlora` train low-rank
-adapters beside frozen weights, also in 4 bits."""
+model: a part of each layer to each rank, or some of the layers. `context` divides the tokens of a
+sample. `lora` and `qlora` train low-rank adapters beside frozen weights, also in 4 bits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
 from hpcbench.config.axes import DTYPE_BYTES
-from hpcbench.kinds.training.plan import spec
-from hpcbench.kinds.training.plan.models import NF4_BLOCK, TARGETS, Adapters, Tensor, keeps_products
+from hpcbench.kinds.training.plan import context, spec
+from hpcbench.kinds.training.plan.models import (
+    NF4_BLOCK,
+    TARGETS,
+    Adapters,
+    Tensor,
+    keeps_products,
+    shape_of,
+)
 from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.points import Option, Values
@@ -44,7 +52,7 @@ def bucketed(work: Training) -> spec.Buckets:
 
 def sharded_groups(work: Training, copies: int = 1) -> spec.Groups:
     each = bool(dict(work.options).get(SYNC_EACH, False))
-    return spec.Groups(work.dp // copies, copies, DTYPE_BYTES[work.dtype],
+    return spec.Groups(work.dp * work.cp // copies, copies, DTYPE_BYTES[work.dtype],
                        reshard=bool(work.option("reshard")), rounds=work.accumulation,
                        exchanges=work.accumulation if each else 1)
 
@@ -284,6 +292,78 @@ _OF_MODEL = (
 )
 
 
+RING, ULYSSES = "ring", "ulysses"
+_TEMPLATE = "torch.distributed.tensor.experimental._context_parallel"
+"""The module of torch that has the ring."""
+
+
+def _of_context(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
+    cp = int(options["cp"]) or ranks
+    if cp == 1:
+        return "one rank has no other to share a sample with: give cp=2 or more"
+    if ranks % cp:
+        return f"{ranks} ranks cannot be divided evenly into groups of {cp} (cp)"
+    return spec.Degrees(dp=ranks // cp, cp=cp)
+
+
+def _context_layout(work: Training) -> spec.Layout:
+    by_heads = work.option("attention") == ULYSSES
+    return spec.Layout(groups=sharded_groups(work), context=spec.TokenSharing(
+        by_heads, not by_heads and work.option("balance") == "zigzag",
+        work.option("rotate") == "allgather"))
+
+
+def _unfit_context(work: Training) -> str | None:
+    if work.of_images:
+        return f"{work.model} takes images, which have no tokens to share"
+    ring = work.option("attention") == RING
+    if ring and work.option("balance") == "zigzag" and not shape_of(work).causal:
+        return f"balance=zigzag evens out a causal mask, which {work.model} has not: balance=none"
+    if not ring and (reason := _undivided_heads(work)):
+        return reason
+    if work.seq_length % (parts := context.token_parts(work)):
+        return (f"{work.seq_length} tokens cannot be divided evenly into {parts} parts, for "
+                f"{work.cp} ranks (cp)")
+    if work.compile:
+        return "compile: torch makes no graph of a block whose attention exchanges tokens"
+    if ring and keeps_products(work.checkpointing):
+        return ("checkpointing operators would keep what attention returns for each part of the "
+                "ring, not the sum: take selective or full")
+    return None
+
+
+def _undivided_heads(work: Training) -> str | None:
+    heads = math.gcd(work.heads, work.kv_heads)
+    if heads % work.cp == 0:
+        return None
+    usable = [str(cp) for cp in range(2, heads + 1)
+              if heads % cp == 0 and work.ranks % cp == 0]
+    instead = f"cp={' or '.join(usable)}, or attention=ring" if usable else "attention=ring"
+    return (f"{work.heads} attention heads and {work.kv_heads} key-value heads cannot be divided "
+            f"evenly among {work.cp} ranks (cp): take {instead}")
+
+
+def _context_calls(work: Training) -> tuple[str, ...]:
+    by_heads = work.option("attention") == ULYSSES
+    return ("all_gather", "reduce_scatter", "all_reduce",
+            "all_to_all" if by_heads else "send_recv")
+
+
+_CONTEXT = spec.StrategySpec(
+    name="context", order=95, runner=f"{_RUN}.context:ContextParallel",
+    meaning="the tokens of each sample are divided among the ranks (ring attention, Ulysses), over "
+            "FSDP2",
+    also=("cp", "context_parallel", "ring_attention", "ulysses"), degrees=_of_context,
+    unfit=_unfit_context, layout=_context_layout, calls=_context_calls, modules=(_TEMPLATE,),
+    divides_model=True, idle=lambda options: (
+        dict.fromkeys(("balance", "rotate"), f"with attention={ULYSSES}")
+        if options["attention"] == ULYSSES else {}),
+    options=MappingProxyType({
+        "cp": Values(0, least=0), "attention": Values(RING, (RING, ULYSSES)),
+        "balance": Values("zigzag", ("zigzag", "none")),
+        "rotate": Values("allgather", ("allgather", "alltoall")), **RESHARD}))
+
+
 _OPTIONS_OF: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "single": (), "data": ("bucket_mb",), "fsdp": ("reshard",)})
 """How frozen weights and adapters are spread -> the options that this has."""
@@ -347,4 +427,4 @@ _QLORA = replace(
     _LORA, name="qlora", meaning="the same over weights in 4 bits (NF4, peft and bitsandbytes)",
     order=110, layout=partial(_adapters_layout, packed=True), modules=("peft", "bitsandbytes"),
     unfit=_rows_are_blocks)
-SPECS = (*_OF_SAMPLES, *_OF_MODEL, _LORA, _QLORA)
+SPECS = (*_OF_SAMPLES, *_OF_MODEL, _CONTEXT, _LORA, _QLORA)

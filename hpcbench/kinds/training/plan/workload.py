@@ -21,7 +21,7 @@ LINEAR = "linear_cross_entropy"
 """torch's product and loss in one: gradients of a few rows' logits are made as these are."""
 LOSSES = (CROSS_ENTROPY, CHUNKED, LINEAR)
 _SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "tensor", "model", "pipeline", "hybrid",
-               "lora", "qlora")
+               "lora", "qlora", "context")
 """Strategies whose first step counts what the next ones do. Plug-ins are not among them."""
 _AXES = (
     "strategy", "model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
@@ -45,14 +45,15 @@ class Training(Workload):
     ``model`` names the published extents; ``changed``: some differ, ``shrunk``: none is larger;
     ``named_extents`` do not follow from the others. Extents of the other family are 0.
     ``batch_size`` counts samples of one replica in a step, in ``accumulation`` equal parts; there
-    are ``dp`` replicas of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic over fp32
-    weights. ``options`` are the strategy's, sorted. ``adapters``: trained parameters beside a
-    frozen model. ``flops``: the model's in a step on all ranks, by definition. ``modules``: needed
-    beside torch. ``communication`` ``off``: steps without any; ``only``: nothing else. ``data``: a
-    file of tokens, or SYNTHETIC. ``checkpoint_every``: steps from one checkpoint, which is written
-    to a folder in ``checkpoint_folder``, to the next; 0: none. ``count_step``: one more step counts
-    its calls, FLOPs and activations. ``architecture``: of a model that a file describes, what it
-    is beside its extents (`model_file.architecture_of`)."""
+    are ``dp`` replicas of ``cp`` x ``tp`` x ``pp`` ranks, of which ``cp`` share the tokens of each
+    sample. ``dtype`` is that of the arithmetic over fp32 weights. ``options`` are the strategy's,
+    sorted. ``adapters``: trained parameters beside a frozen model. ``flops``: the model's in a step
+    on all ranks, by definition. ``modules``: needed beside torch. ``communication`` ``off``: steps
+    without any; ``only``: nothing else. ``data``: a file of tokens, or SYNTHETIC.
+    ``checkpoint_every``: steps from one checkpoint, which is written to a folder in
+    ``checkpoint_folder``, to the next; 0: none. ``count_step``: one more step counts its calls,
+    FLOPs and activations. ``architecture``: of a model that a file describes, what it is beside its
+    extents (`model_file.architecture_of`)."""
 
     strategy: str
     options: tuple[tuple[str, Option], ...]
@@ -94,6 +95,7 @@ class Training(Workload):
     checkpoint_every: int = 0
     checkpoint_folder: str = ""
     architecture: tuple[tuple[str, Any], ...] = ()
+    cp: int = 1
 
     def choice(self) -> Choice:
         """Return the step of so many samples in all, and the strategy; no task of no training."""
@@ -124,6 +126,14 @@ class Training(Workload):
     @property
     def global_batch(self) -> int:
         return self.batch_size * self.dp
+
+    @property
+    def replica_ranks(self) -> int:
+        return self.cp * self.tp * self.pp
+
+    @property
+    def ranks(self) -> int:
+        return self.dp * self.replica_ranks
 
     @property
     def of_images(self) -> bool:
@@ -164,7 +174,7 @@ class Training(Workload):
 
     def degrees(self) -> list[tuple[str, Option]]:
         return [(name, degree) for name, degree in (
-            ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
+            ("dp", self.dp), ("cp", self.cp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
 
     def option(self, name: str) -> Option:
         return dict(self.options)[name]
@@ -179,7 +189,7 @@ class Training(Workload):
         parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
         parts += [self.optimizer]
         communication = [] if self.trains else [("communication", self.communication)]
-        options = [option for option in self.options if option[0] not in ("tp", "pp")]
+        options = [option for option in self.options if option[0] not in ("cp", "tp", "pp")]
         parts += [f"{name}={value}" for name, value in (
             *self.unusual(), *communication, *self.degrees(), *options)]
         return Label(self.strategy, [*parts, f"ranks={world_size}"])

@@ -14,6 +14,7 @@ from hpcbench.kinds.training.derive.rates import step_cost
 from hpcbench.kinds.training.derive.slow_ranks import NO_STEPS
 from hpcbench.kinds.training.plan import predict, workload
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
+from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
 from hpcbench.kinds.training.plan.models import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.spec import registry, strategies
 from hpcbench.kinds.training.plan.step import stages_of
@@ -28,7 +29,7 @@ from hpcbench.units import grouped, plural, round_bytes, three_digits, to_ms
 from hpcbench.views import table as cells
 from hpcbench.views.chart import Chart, rooflines_shown
 from hpcbench.views.columns import COST, cost_cells, ends_of, median_cell, names_of
-from hpcbench.views.metric_tables import fields_of
+from hpcbench.views.metric_tables import column_of, fields_of
 from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 
@@ -74,7 +75,8 @@ _CASE_COLUMNS = (
         "image")),
     Column("strategy", "strategy"), Column("options", "options", optional=True),
     Column("backend", "backend"), Column("device", "device"),
-    Column("ranks", "ranks", Show.COUNT), Column("degrees", "dp x tp x pp"), Column("type", "type"),
+    Column("ranks", "ranks", Show.COUNT), Column("degrees", "dp x tp x pp"),
+    Column("cp", "cp", Show.COUNT, optional=True), Column("type", "type"),
     Column("batch", "batch", Show.COUNT), Column("parts", "parts", Show.COUNT),
     Column("optimizer", "optimizer"),
     *(Column(name, name, optional=True) for name in (
@@ -82,6 +84,8 @@ _CASE_COLUMNS = (
     Column("flops", "flops", Show.GFLOP, "1e9", _OF_STEP, "less", detail=True),
     Column("wire", "wire", meaning=_OF_STEP, optional=True, detail=True),
     Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True, detail=True),
+    *(replace(column_of(one), detail=one is deriver.ATTENTION) for one in (
+        deriver.ATTENTION, deriver.IMBALANCE)),
     Column("memory", "memory", meaning=_OF_STEP),
     Column("least_step_s", "step", Show.DURATION, "at least", "the longer of FLOPs / declared peak "
            "and what crosses a node's link / its declared rate, of num_devices ranks a node",
@@ -170,6 +174,9 @@ def demand_lines(work: workload.Training) -> Iterator[str]:
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
         parts = ", ".join(f"{name} {round_bytes(size)}"
                           for name, size in expected.memory.parts().items())
+        if flops := attention_flops(work):
+            yield (f"  attention: {cell_text(max(flops), Show.GFLOP)} GFLOP on the rank with most, "
+                   f"{attention_imbalance(work):.2f} x the mean of those that share a sample")
         yield (f"  at most {round_bytes(expected.memory.total)}, at the {expected.memory.moment}: "
                f"{parts}")
 
@@ -185,7 +192,8 @@ def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
         *map(named.get, ("heads", "kv_heads", "inner", "vocab")), work.seq_length or None,
         work.width or None, named.get("classes"), work.image_size or None,
         charts.strategy_text(work), options, cells.backend_text(case), case.device,
-        case.world_size, f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
+        case.world_size, f"{work.dp} x {work.tp} x {work.pp}",
+        work.cp if work.cp > 1 else None, work.dtype,
         work.batch_size, work.accumulation, work.optimizer,
         work.checkpointing if work.checkpointing != "none" else None,
         work.data if work.data != workload.SYNTHETIC else None,
@@ -194,7 +202,8 @@ def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
         work.loss.partition("_")[0] if work.loss != workload.CROSS_ENTROPY else None,
         None if work.trains else work.communication,
         expected.hardware_flops, round_bytes(carried) if carried else None,
-        expected.collectives or None, round_bytes(case.memory_bytes), step_s,
+        expected.collectives or None, max(attention_flops(work), default=None),
+        attention_imbalance(work), round_bytes(case.memory_bytes), step_s,
         None if cost is None else 1000 * cost / work.global_batch, *cost_cells([case])),
         case_id=case.case_id)
 

@@ -102,6 +102,7 @@ RESULTS: Shown = (
                    optional=True), lambda item: columns.median_cell(item.statistics)),
     replace(INTERVAL, column=replace(columns.INTERVAL, show=Show.MS, unit="ms", optional=True)),
     _rate(deriver.SAMPLES), _rate(deriver.TOKENS), deriver.MFU, deriver.MFU_OF_MEASURED,
+    metric_column(deriver.ATTENTION, detail=True), deriver.IMBALANCE,
     *(_where(one, lambda work: work.checkpointing != "none" or work.loss == CHUNKED)
       for one in (deriver.HFU, deriver.HFU_NOMINAL)),
     deriver.CHECKPOINT_STALL, deriver.CHECKPOINT_BYTES, deriver.COST, deriver.COST_OF_TOKENS,
@@ -171,6 +172,9 @@ def definitions(items: charts.Items, derived: Records) -> Iterator[str]:
         yield "  that is run again, as papers count: torch leaves out what nothing needs"
     if _any_has(rows, deriver.COST):
         yield "cost = time x ranks x hardware.price_per_device_hour, in the currency of that price"
+    if any(work.cp > 1 for work in works):
+        yield ("imbalance = FLOPs of attention, as planned, on the rank with most / the mean of "
+               "those that share a sample")
     if any(work.adapters for work in works):
         yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
                "gradient; and what adapters add)")

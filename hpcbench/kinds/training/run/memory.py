@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
@@ -30,8 +31,11 @@ def local_bytes(tensor: torch.Tensor) -> int:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a sharded tensor, in the same memory; others whole."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    """Return this rank's part of a sharded tensor, in the same memory; others whole.
+
+    The result of a call that may be under way is wrapped: the wrapper has no memory of its own."""
+    own = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return own.elem if isinstance(own, AsyncCollectiveTensor) else own
 
 
 class Peak:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hpcbench.backends.devices import free_bytes
-from hpcbench.kinds.training.plan import planner
+from hpcbench.kinds.training.plan import context, planner
 from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.build_workload import counted, why_not
 from hpcbench.kinds.training.plan.models import NF4_BLOCK
@@ -65,15 +65,21 @@ def small_training(spec: Training) -> Training:
     strategy takes."""
     if spec.of_images:
         return counted(_small_images(spec))
-    kv_heads = spec.tp * min(2, spec.kv_heads // spec.tp)
+    parts = context.head_parts(spec)
+    kv_heads = parts * min(2, spec.kv_heads // parts)
     heads = kv_heads * min(2, spec.heads // spec.kv_heads)
     adapters = adapters_of(spec)
     hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
     small = replace(
         spec, data=SYNTHETIC, changed=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
         inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
-        seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
+        seq_length=_few_tokens(spec, _TOKENS))
     return counted(_shallow(small, least=2 * spec.pp))
+
+
+def _few_tokens(spec: Training, least: int) -> int:
+    unit = spec.tp * context.token_parts(spec)
+    return min(spec.seq_length, unit * -(-least // unit))
 
 
 def small_model_text(spec: Training) -> str:
@@ -110,7 +116,7 @@ def short_step(spec: Training) -> Training:
     """Return the same model and layout with a step of few tokens and samples, not compiled."""
     short = counted(replace(
         spec, data=SYNTHETIC, changed=True, compile=False,
-        seq_length=min(spec.seq_length, spec.tp * -(-planner.SHORT_TOKENS // spec.tp))))
+        seq_length=_few_tokens(spec, planner.SHORT_TOKENS)))
     known = strategy(spec.strategy)
     if known is None or is_dynamic(spec):
         return short

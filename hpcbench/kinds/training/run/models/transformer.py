@@ -28,9 +28,10 @@ class RotaryEmbedding:
 
     Computed in each forward pass; no tuple, since FSDP casts tensors in a block's arguments."""
 
-    def __init__(self, shape: ModelShape, device: torch.device) -> None:
-        pairs = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=device)
-        position = torch.arange(shape.seq_length, dtype=torch.float32, device=device)
+    def __init__(self, shape: ModelShape, places: torch.Tensor) -> None:
+        """``places`` (positions,) are those of the tokens."""
+        pairs = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=places.device)
+        position = places.to(torch.float32)
         turns = torch.pow(shape.rotary_base, -pairs / shape.head_dim)
         angles = position[:, None] * _scaled(turns, shape)
         self.cos = angles.cos()
@@ -70,6 +71,15 @@ class HeadNorm(nn.RMSNorm):  # type: ignore[misc]
         return super().forward(x.to(self.weight.dtype)).to(x.dtype)
 
 
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool,
+) -> torch.Tensor:
+    """Return what heads (samples, heads, tokens, head_dim) mix; keys and values may have fewer."""
+    # The option is absent from torch 2.4, which can still run models with one key per query.
+    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
+
+
 class Attention(nn.Module):  # type: ignore[misc]
     """Attention of queries over groups of keys and values, causal in decoders."""
 
@@ -77,7 +87,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.head_dim = shape.head_dim
         self.causal = shape.causal
-        self.grouped = shape.kv_heads != shape.heads
+        self.attend = attention  # another one where ranks share the tokens of a sample
         biased = shape.biased or shape.qkv_biased
         self.q = nn.Linear(shape.hidden, shape.q_hidden, bias=biased)
         self.k = nn.Linear(shape.hidden, shape.kv_hidden, bias=biased)
@@ -93,9 +103,7 @@ class Attention(nn.Module):  # type: ignore[misc]
             q, k = self.q_norm(q), self.k_norm(k)
         if rotation is not None:
             q, k = rotation.turn(q), rotation.turn(k)
-        # The option is absent from torch 2.4, which can still run models with one key per query.
-        grouped = {"enable_gqa": True} if self.grouped else {}
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, **grouped)
+        mixed = self.attend(q, k, v, causal=self.causal)
         return self.o(mixed.transpose(1, 2).flatten(2))
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
@@ -173,12 +181,12 @@ class Embedding(nn.Module):  # type: ignore[misc]
         self.types = nn.Embedding(2, shape.hidden) if bert else None
         self.norm = make_norm(shape) if bert else None
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         x = self.tokens(tokens)
         if self.scale is not None:
             x = x * self.scale
         if self.positions is not None:
-            x = x + self.positions(torch.arange(tokens.shape[-1], device=tokens.device))
+            x = x + self.positions(places[:tokens.shape[-1]])
         if self.types is not None:  # All are of the first kind: samples are one sentence.
             x = x + self.types(torch.zeros_like(tokens[0]))
         return x if self.norm is None else self.norm(x)
@@ -239,7 +247,9 @@ class Transformer(Model):
     (samples, tokens, vocab) or hidden states. Children: ``embedding``, ``blocks`` by number,
     ``head``; parts that a stage lacks are None. A tied weight is ``embedding.tokens.weight`` where
     a stage has both ends; a last stage alone has ``head.logits.weight``, whose gradient is added to
-    the first stage's."""
+    the first stage's.
+
+    ``places``: positions (tokens,) int64 of the tokens that it gets; None: from 0 on."""
 
     def __init__(
         self, shape: ModelShape, blocks: range | None = None, *, fused: bool = False,
@@ -249,6 +259,7 @@ class Transformer(Model):
         self._fused = fused
         blocks = range(shape.layers) if blocks is None else blocks
         self.shape = shape
+        self.places: torch.Tensor | None = None
         self.embedding = Embedding(shape) if blocks.start == 0 else None
         self.blocks = nn.ModuleDict({str(number): TransformerBlock(shape) for number in blocks})
         self.head = TokenHead(shape) if blocks.stop == shape.layers else None
@@ -267,10 +278,12 @@ class Transformer(Model):
     def forward(self, x: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
         """Return logits or hidden states; with ``targets`` (samples, tokens) their mean loss, in
         parts."""
-        rotation = (RotaryEmbedding(self.shape, x.device)
+        places = (torch.arange(self.shape.seq_length, device=x.device) if self.places is None else
+                  self.places)
+        rotation = (RotaryEmbedding(self.shape, places)
                     if self.shape.built.positions == "rotary" else None)
         if self.embedding is not None:
-            x = self.embedding(x)
+            x = self.embedding(x, places)
         for block in self.blocks.values():
             x = block(x, rotation)
         if self.head is None:

@@ -279,7 +279,7 @@ class Strategy:
 
     @property
     def replica(self) -> int:
-        return self.place.rank // (self.spec.tp * self.spec.pp)
+        return self.place.rank // self.spec.replica_ranks
 
     @property
     def share(self) -> tuple[int, int]:

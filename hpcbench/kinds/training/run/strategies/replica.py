@@ -121,8 +121,8 @@ class Replica(base.Strategy):
                 with self.arithmetic():
                     loss = self.mean_loss(tokens, targets) / (even / len(tokens))
                 phases.end("forward")
-                _backward(self.scaler.scale(loss), phases,
-                          exchanges=self.spec.dp > 1 and self.exchanges(number == parts))
+                _backward(self.scaler.scale(loss), phases, exchanges=(
+                    self.spec.dp * self.spec.cp > 1 and self.exchanges(number == parts)))
             total += local(loss.detach())  # a DTensor where ranks share the logits
         return total * (even / len(batch[0]))
 

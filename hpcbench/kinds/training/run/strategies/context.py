@@ -1,0 +1,169 @@
+"""TokenSharing parallelism: ranks share the tokens of each sample, and shards of the parameters.
+
+The ring is torch's (`_templated_ring_attention`), around the fused attention of the device, as its
+``context_parallel`` runs it, which has no rule for CPUs. How it goes round torch keeps in options
+of the module, which are set for each call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor.experimental._context_parallel import _attention as templates
+
+from hpcbench.errors import CaseError
+from hpcbench.kinds.training.plan.context import token_parts
+from hpcbench.kinds.training.plan.spec import TokenSharing, context_of
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.run.models.build import build
+from hpcbench.kinds.training.run.models.model import Model
+from hpcbench.kinds.training.run.models.transformer import Attention, attention
+from hpcbench.kinds.training.run.strategies import base
+from hpcbench.kinds.training.run.strategies.replica import Fsdp, Sharder
+
+_TOKENS = 2  # the dimension of queries, keys and values (samples, heads, tokens, head_dim)
+_KERNELS = {"cpu": "_scaled_dot_product_flash_attention_for_cpu",
+            "cuda": "_scaled_dot_product_flash_attention"}
+"""Fused attention that returns the logarithm of the sum of exponentials, too; with ``_backward``
+the name of its gradient."""
+_OF_BACKWARD = ("cum_seq_q", "cum_seq_k", "max_q", "max_k", "philox_seed", "philox_offset")
+"""What else the kernel of CUDA returns, and its gradient takes."""
+
+
+class RingPath(NamedTuple):
+    """The ranks of a ring, how keys and values go round, and whether tokens see those before only.
+    """
+
+    group: Any
+    how: TokenSharing
+    causal: bool
+
+
+class Ring(torch.autograd.Function):  # type: ignore[misc]
+    """Attention of a rank's queries to keys and values of all ranks of a group."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, path: RingPath,
+    ) -> torch.Tensor:
+        with _as_stated(path):
+            out, logsumexp, *rest = templates._templated_ring_attention(
+                path.group, _TOKENS, _kernel(q), query=q, key=k, value=v,
+                is_causal=path.causal, dropout_p=0.0)
+        ctx.save_for_backward(q, k, v, out, logsumexp)
+        ctx.path, ctx.rest = path, dict(zip(_OF_BACKWARD, rest, strict=False))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q, k, v, out, logsumexp = ctx.saved_tensors
+        with _as_stated(ctx.path):
+            of_q, of_k, of_v, *_ = templates._templated_ring_attention_backward(
+                ctx.path.group, _TOKENS, _kernel(q, "_backward"), grad_out=gradient,
+                grad_out_name="grad_out", query=q, key=k, value=v, out=out, logsumexp=logsumexp,
+                is_causal=ctx.path.causal, dropout_p=0.0, **ctx.rest)
+        return of_q, of_k, of_v, None
+
+
+def _kernel(q: torch.Tensor, end: str = "") -> Any:
+    """Return the kernel of a tensor's device. Raises CaseError where there is none."""
+    device = q.device.type
+    if device not in _KERNELS or (device == "cuda" and q.dtype not in (
+            torch.bfloat16, torch.float16)):
+        raise CaseError(f"a ring has no attention of {q.dtype} on {device}: take dtype bf16, or "
+                        "attention ulysses")
+    return getattr(torch.ops.aten, _KERNELS[device] + end).default
+
+
+@contextlib.contextmanager
+def _as_stated(path: RingPath) -> Iterator[None]:
+    options, methods = templates._cp_options, templates._RotateMethod
+    before = options.enable_load_balance, options.rotate_method
+    options.enable_load_balance = path.how.zigzag
+    options.rotate_method = methods.ALL_GATHER if path.how.gathered else methods.ALL_TO_ALL
+    try:
+        yield
+    finally:
+        options.enable_load_balance, options.rotate_method = before
+
+
+class Exchange(torch.autograd.Function):  # type: ignore[misc]
+    """Part n of a tensor's first dimension goes to rank n of a group, and theirs come instead."""
+
+    @staticmethod
+    def forward(ctx: Any, parts: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.group = group
+        return _exchanged(parts, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _exchanged(gradient, ctx.group), None
+
+
+def _exchanged(parts: torch.Tensor, group: Any) -> torch.Tensor:
+    sent = parts.contiguous()
+    got = torch.empty_like(sent)
+    dist.all_to_all_single(got, sent, group=group)
+    return got
+
+
+def by_heads(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, group: Any, ranks: int,
+) -> torch.Tensor:
+    """Return attention by some heads of all tokens on each rank, exchanged before and behind."""
+    apart = [one.unflatten(1, (ranks, -1)) for one in (q, k, v)]
+    got = Exchange.apply(torch.cat(apart, dim=2).movedim(1, 0), group)
+    whole = got.movedim(0, _TOKENS).flatten(_TOKENS, _TOKENS + 1)
+    own = whole.split([one.shape[2] for one in apart], dim=1)
+    mixed = attention(*own, causal=causal).unflatten(_TOKENS, (ranks, -1))
+    back = Exchange.apply(mixed.movedim(_TOKENS, 0), group)
+    return back.movedim(0, 1).flatten(1, 2)
+
+
+def around(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, group: Any,
+    how: TokenSharing,
+) -> torch.Tensor:
+    mixed: torch.Tensor = Ring.apply(q, k, v, RingPath(group, how, causal))
+    return mixed
+
+
+def places_of(work: Training, rank: int) -> torch.Tensor:
+    """Return the positions (tokens,) of the tokens of a sample that the group's rank has."""
+    parts = torch.arange(work.seq_length).chunk(token_parts(work))
+    mirrored = [len(parts) - 1 - rank] if len(parts) > work.cp else []
+    return torch.cat([parts[number] for number in (rank, *mirrored)])
+
+
+class ContextParallel(Fsdp):
+    """A model on the rank's own tokens, whose attention reaches those of the others."""
+
+    def build(self) -> Model:
+        spec, place = self.spec, self.place
+        how = context_of(spec)
+        assert how is not None  # noqa: S101  (of this strategy)
+        self.grid = base.Grid(place, {name: degree for name, degree in (
+            ("dp", spec.dp), ("cp", spec.cp)) if degree > 1})
+        self._group = self.grid.groups["cp"]
+        self._places = places_of(spec, place.rank % spec.cp).to(place.device)
+        attend = (partial(by_heads, group=self._group, ranks=spec.cp) if how.by_heads else
+                  partial(around, group=self._group, how=how))
+        draft = self.draft()
+        draft.places = self._places
+        for module in draft.modules():
+            if isinstance(module, Attention):
+                module.attend = attend
+        sharder = Sharder(base.row_of(place, "shard"), spec)
+        return build(draft, place.device, self.fill, shard=sharder.shard)
+
+    def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
+        tokens, targets = batch
+        loss = super().forward_backward(
+            (tokens[:, self._places], targets[:, self._places]), phases)
+        dist.all_reduce(loss, group=self._group)
+        phases.end("exchange")
+        return loss / self.spec.cp
