@@ -367,6 +367,11 @@ class Block(Section):
         return "backend" not in self.model_fields_set and not {"cpu", "mps"} & {*self.device}
 
 
+def block_title(name: str | None, kind: str, number: int) -> str:
+    """Return the title of a block of a sweep: its name, else its kind and number, from 1."""
+    return name or f"{kind}-{number}"
+
+
 class UnusableBlock(Block):
     """A block of a kind whose plug-in cannot be imported: its own keys are kept unchecked."""
 

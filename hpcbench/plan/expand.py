@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hpcbench.config import axes
 from hpcbench.config.schema import Config
-from hpcbench.config.section import Block, Fault
+from hpcbench.config.section import Block, Fault, block_title
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Case, Plan, Planner, PlanRequest, planner_of
 from hpcbench.plan.choice import fitting, labels_of
@@ -104,8 +104,8 @@ def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
 
 
 def _chosen_blocks(config: Config, world_size: int) -> list[tuple[str, Block]]:
-    """Return (title, block) of the blocks to run; a block without a name gets its number."""
-    titled = [(block.name or f"{block.kind}-{number}", block)
+    """Return (title, block) of the blocks to run."""
+    titled = [(block_title(block.name, block.kind, number), block)
               for number, block in enumerate(config.benchmarks, start=1)]
     if config.benchmark == axes.SCALING:
         return _scaled(titled, world_size)

@@ -24,7 +24,7 @@ from hpcbench.config.axes import (
     UNEVEN,
 )
 from hpcbench.config.presets import HARDWARE
-from hpcbench.config.section import fault_texts
+from hpcbench.config.section import block_title, fault_texts
 from hpcbench.errors import how_to_install
 from hpcbench.import_path import PASSED_ENV
 from hpcbench.kinds.registry import catalogue, kinds, offered_kinds
@@ -115,19 +115,36 @@ def plan_header(plan: Plan, *, full: bool = False) -> Iterator[Text]:
                    f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
     for text in (_count_line(plan, runs), *_measure_lines(plan, runs), _estimate_line(plan, runs)):
         yield Sentence(text, 2)
-    if late := [case for case in runs if case.estimate_s > case.timeout_s]:
-        worst = max(late, key=lambda case: case.estimate_s / case.timeout_s)
-        yield Sentence(
-            f"note: {plural(len(late), 'case')} may time out: {worst.label} takes about "
-            f"{format_seconds(worst.estimate_s)}, timeout_s is {worst.timeout_s:g}; give it "
-            f"time with --set launch.timeout_s={math.ceil(2 * worst.estimate_s)}, or with "
-            "the timeout_s of a block that has one", 2, "yellow")
+    for note in _late_notes(plan, runs):
+        yield Sentence(f"note: {note}", 2, "yellow")
     if faults := fault_texts(plan.config.get("fault", ())):
         yield Sentence(f"faults will be injected: {'; '.join(faults)}", 2, "bold red")
     yield from note_lines(plan)
     if full:
         patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
         yield Sentence(f"workers inherit the variables {' '.join(patterns)}", style="dim")
+
+
+def _is_late(case: Case) -> bool:
+    return case.skip is None and case.estimate_s > case.timeout_s
+
+
+def _late_text(case: Case) -> str:
+    return f"takes about {format_seconds(case.estimate_s)}, timeout_s is {case.timeout_s:g}"
+
+
+def _late_notes(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
+    """Yield that cases may time out, and each key that gives them more time: that of their block
+    where it has one, as it holds instead of launch.timeout_s."""
+    if late := [case for case in runs if _is_late(case)]:
+        worst = max(late, key=lambda case: case.estimate_s / case.timeout_s)
+        own = {block_title(block.get("name"), block["kind"], at + 1): f"benchmarks.{at}.timeout_s"
+               for at, block in enumerate(plan.config.get("benchmarks", ()))
+               if block.get("timeout_s")}
+        keys = grouped((own.get(case.block, "launch.timeout_s"), case.estimate_s) for case in late)
+        yield (f"{plural(len(late), 'case')} may time out: {worst.label} {_late_text(worst)}; give "
+               "time with " + " ".join(f"--set {key}={math.ceil(2 * max(estimates))}"
+                                       for key, estimates in keys.items()))
 
 
 def _count_line(plan: Plan, runs: Sequence[Case]) -> str:
@@ -279,7 +296,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "largest_memory_bytes": max(
                 (case.memory_bytes + case.host_bytes for case in runs), default=0),
         },
-        "notes": list(plan.config.get("notes", ())),
+        "notes": [*plan.config.get("notes", ()), *_late_notes(plan, runs)],
         "cases": [{**_case(case), **bounds.get(case.case_id, {})} for case in plan.cases],
     }
 
@@ -300,9 +317,11 @@ def _bounds(plan: Plan) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _case(case: Case) -> dict[str, Any]:
-    """Return a case as plans store it, with its label; its variables as a mapping."""
+    """Return a case as plans store it, with its label, and that it may time out; its variables as a
+    mapping."""
+    late = f"may time out: {_late_text(case)}" if _is_late(case) else ""
     return {"label": case.label, **case_to_json(case), "env": dict(case.env),
-            "needs": list(case.needs)}
+            "needs": list(case.needs), "note": "; ".join(filter(None, (case.note, late)))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from hpcbench.operations.collectives import weights
 from hpcbench.operations.models import MODELS, layer_of
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.plan_lines import plan_header
+from hpcbench.report.plan_lines import plan_document, plan_header
 
 REGISTRY = load_registry()
 BLOCK: dict[str, Any] = {"kind": "primitive", "primitive": "tp_columnwise",
@@ -429,17 +429,28 @@ def test_an_inexact_reference_and_that_of_communication_alone_take_time() -> Non
 
 
 def test_the_plan_names_which_cases_do_not_fit_their_time_limit() -> None:
-    def notes(**block: Any) -> list[str]:
-        large = {"m": 4096, "n": 4096, "k": 2048, "dtype": "bf16", "order": "AG_after",
-                 "iterations": 1, "warmup": 0}
-        plan = plan_of(large | block, ranks=2)
-        return [line.plain for line in plan_header(plan) if "may time out" in line.plain]
+    """And the keys that give them time, of a block that has its own; also in the JSON."""
+    large = {"m": 4096, "n": 4096, "k": 2048, "dtype": "bf16", "order": "AG_after",
+             "iterations": 1, "warmup": 0}
 
-    (told,) = notes(timeout_s=5)
-    assert told.startswith("note: 1 case may time out: ")
-    assert "may time out: tp_columnwise torch gloo" in told
-    assert "timeout_s is 5; give it time with --set launch.timeout_s=11" in told
-    assert notes(timeout_s=5, validate=False) == notes(timeout_s=600) == []
+    def given(*blocks: dict[str, Any], timeout_s: float = 600) -> dict[str, str]:
+        plan = plan_of(*(large | block for block in blocks), ranks=2, launch={
+            "timeout_s": timeout_s})
+        told = [line.plain for line in plan_header(plan) if "may time out" in line.plain]
+        document = plan_document(plan)
+        assert [f"note: {note}" for note in document["notes"]] == told
+        late = [case.estimate_s > case.timeout_s for case in plan.cases]
+        assert [bool(case["note"]) for case in document["cases"]] == late
+        words = "".join(told).split()
+        return dict(word.split("=") for at, word in enumerate(words) if words[at - 1] == "--set")
+
+    assert given({}, timeout_s=5) == {"launch.timeout_s": "11"}
+    assert given({"timeout_s": 5}) == {"benchmarks.0.timeout_s": "11"}
+    assert given({"validate": False}, {"timeout_s": 5, "name": "own"}) == {
+        "benchmarks.1.timeout_s": "11"}
+    assert given({}, {"timeout_s": 5, "k": 2049}, timeout_s=5) == {
+        "launch.timeout_s": "11", "benchmarks.1.timeout_s": "11"}
+    assert given({"timeout_s": 5, "validate": False}) == given({"timeout_s": 600}) == {}
 
 
 @pytest.mark.parametrize(("env", "most"), [({}, "32"), ({"NCCL_MAX_CTAS": "16"}, "16")])
