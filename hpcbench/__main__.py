@@ -165,23 +165,23 @@ def _exit_code(command: Callable[[], int]) -> int:
     except HpcbenchError as error:
         problem = masked(str(error), os.environ)
         say_all(f"hpcbench: {problem}", sys.stderr)
-        _refuse_in_json(problem, int(error.exit_code))
+        _refuse_in_json(error, problem, int(error.exit_code))
         return int(error.exit_code)
     except OSError as error:
         if error.errno not in (*_FULL, errno.ENAMETOOLONG):
-            return _internal_error()
+            return _internal_error(error)
         what = "cannot be written" if error.errno in _FULL else f"{str(error.filename)[:57]}..."
         say(f"hpcbench: {what}: {error.strerror}", sys.stderr)
         return int(ExitCode.USAGE)
-    except Exception:
-        return _internal_error()
+    except Exception as error:
+        return _internal_error(error)
 
 
-def _refuse_in_json(problem: str, code: int) -> None:
+def _refuse_in_json(error: Exception, problem: str, code: int) -> None:
     """Print the document of an error where one was asked for; rank 0 does for all."""
     own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     if "--json" in own and announced_rank(os.environ) == 0:
-        say_all(error_document(problem, code))
+        say_all(error_document(problem, code, type(error).__name__))
 
 
 def _with_resumed_folder(arguments: list[str]) -> list[str]:
@@ -196,10 +196,10 @@ def _with_resumed_folder(arguments: list[str]) -> list[str]:
     return filled + arguments[len(own):]
 
 
-def _internal_error() -> int:
+def _internal_error(error: Exception) -> int:
     print_traceback(os.environ)
     say("hpcbench: internal error, please report the lines above", sys.stderr)
-    _refuse_in_json("internal error", int(ExitCode.INTERNAL))
+    _refuse_in_json(error, "internal error", int(ExitCode.INTERNAL))
     return int(ExitCode.INTERNAL)
 
 

@@ -75,11 +75,11 @@ def to_json(value: Any, **options: Any) -> str:
         text, lambda found: json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f"))
 
 
-def error_document(problem: str, code: int) -> str:
+def error_document(problem: str, code: int, error: str) -> str:
     """Return the JSON document of a command that could not do what was asked: one line a problem,
-    and its exit code."""
+    its exit code, and the name of its exception."""
     return to_json({"schema": "hpcbench.error", "schema_version": 1, "exit_code": code,
-                    "problems": problem.splitlines()}, indent=2)
+                    "error": error, "problems": problem.splitlines()}, indent=2)
 
 
 def holds_halves(text: str) -> bool:

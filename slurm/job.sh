@@ -88,7 +88,11 @@ run_hpcbench() {
         code=$?
         [ "$interrupted" ] # by a signal: then that was not the launcher's exit code
     do :; done
-    echo "exit code $code, results in $(realpath -m "$folder")"
+    if [ -d "$folder" ]; then
+        echo "exit code $code, results in $(realpath "$folder")"
+    else
+        echo "exit code $code, no results"
+    fi
     requeue
     return "$code"
 }

@@ -6,7 +6,7 @@
     hpcbench plan SWEEP --json | python3 judge.py plan
 
 Each line that it prints begins with ``refuse``, ``unchecked`` or ``secret``; of a plan it prints
-two numbers, or why there is none behind two dashes. It needs nothing but Python 3.9: it runs
+two numbers, or ``refuse -`` or two dashes, and why. It needs nothing but Python 3.9: it runs
 where kubectl is. Objects are those of the Kubernetes API.
 """
 
@@ -191,11 +191,12 @@ def all_ports(ports: Sequence[Object]) -> bool:
 
 
 def of_plan(every: Sequence[Object]) -> Iterator[str]:
-    """Yield the seconds that a plan takes, and the GiB of host memory that each rank needs; of a
-    plan that was refused the problem."""
+    """Yield the seconds that a plan takes, and the GiB of host memory that each rank needs; or the
+    problem: ``refuse`` of a sweep that is wrong, not only unplannable here."""
     for plan in every:
         if "cases" not in plan:
-            yield "- - " + "; ".join(plan.get("problems", ["hpcbench plan prints no cases"]))
+            what = "refuse" if plan.get("error") == "ConfigError" else "-"
+            yield f"{what} - " + "; ".join(plan.get("problems", ["hpcbench plan prints no cases"]))
             continue
         most = max((case["host_bytes"] + case["memory_bytes"] * (case["device"] != "cuda")
                     for case in plan["cases"] if not case["skip"]), default=0)

@@ -33,7 +33,8 @@
 #                        ranks above 1 (2, 4 and so on). Finishing may take 10 minutes and a quarter of
 #                        the limit; then mpirun is killed, and what was recorded is copied (exit 137)
 # HPCBENCH_UNCHECKED     checks to leave out: nodes (the job waits for nodes and GPUs to become free,
-#                        or for an autoscaler), policies (network policies), or both: 'nodes policies'
+#                        or for an autoscaler), policies (network policies), plan (of the sweep), or
+#                        several: 'nodes policies'
 # HPCBENCH_MANIFEST      a manifest of yours in place of mpijob.yaml or mistral7b_qlora_a10.yaml
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -79,7 +80,7 @@ settle() {
         fail "HPCBENCH_NAME is '$name': small letters, digits and -, 45 at most, a letter first"
     unchecked=${HPCBENCH_UNCHECKED:-}
     for word in $unchecked; do
-        [[ $word =~ ^(nodes|policies)$ ]] || fail "HPCBENCH_UNCHECKED has '$word': nodes, policies, or both"
+        [[ $word =~ ^(nodes|policies|plan)$ ]] || fail "HPCBENCH_UNCHECKED has '$word': some of nodes, policies, plan"
     done
     case ${HPCBENCH_MPI:-mpich} in
         mpich) mpi=MPICH ;;
@@ -129,15 +130,17 @@ choose_sweep() {
     [ -r "$manifest" ] || fail "HPCBENCH_MANIFEST: cannot read $manifest"
 }
 
-# Set $memory, GiB that a node's pod asks for, and say so if the plan takes longer than the limit. Both
-# need hpcbench on PATH; else it is 4 GiB for each rank.
+# Set $memory, GiB that a node's pod asks for, and say so if the plan takes longer than the limit; fail
+# for a sweep that is wrong. All need hpcbench on PATH; else it is 4 GiB for each rank.
 plan_ahead() {
     local seconds= need= problem=
-    if command -v hpcbench >/dev/null; then
+    if command -v hpcbench >/dev/null && ! is_left_out plan >&2; then
         read -r seconds need problem < <(hpcbench plan "$sweep" --world-size "$ranks" --json \
             ${arguments[@]+"${arguments[@]}"} 2>/dev/null | python3 "$here/judge.py" plan) ||
             problem="hpcbench plan prints nothing"
-        if [ -n "$problem" ]; then
+        if [ "$seconds" = refuse ]; then
+            fail "$problem (where the image has a plug-in that knows it: HPCBENCH_UNCHECKED=plan)"
+        elif [ -n "$problem" ]; then
             say "not planned: $problem" >&2
             seconds=0 need=4
         fi

@@ -208,7 +208,11 @@ def test_a_job_file_that_is_submitted_from_elsewhere_says_so_in_a_line(
 
 
 def test_a_job_goes_on_in_the_folder_of_an_older_one(tmp_path: Path) -> None:
+    """A folder that the job has not made, as for a wrong sweep, is not named."""
     (tmp_path / "slurm").symlink_to(ROOT / "slurm")
+    missing = job_file("v100_nvlink.sbatch", tmp_path, "--resume", "results/old")
+    assert f"{tmp_path}/results/old" not in missing.stdout
+    (tmp_path / "results" / "old").mkdir(parents=True)
     done = job_file("v100_nvlink.sbatch", tmp_path, "--resume", "results/old")
     assert done.returncode == 0, done.stderr
     assert f"results in {tmp_path}/results/old" in done.stdout

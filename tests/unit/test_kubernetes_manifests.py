@@ -118,9 +118,17 @@ def test_where_hpcbench_is_the_plan_is_held_against_the_limit_and_gives_the_memo
     odd = run_render("1", HPCBENCH_ARGUMENTS="--fail-below x:median_s=1s", **here)
     assert memory_of(odd) == "16Gi" and "--fail-below" in odd.stderr
     (tmp_path / "sweep.json").write_text('{"benchmarks": [{"kind": "collectiv"}]}')
-    wrong = run_render("1", **here)
-    assert memory_of(wrong) == "16Gi" and '"collectiv" is not' in wrong.stderr
-    assert "Traceback" not in odd.stderr + wrong.stderr
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run_render("1", **here)
+    wrong = refused.value
+    assert (wrong.returncode, wrong.stdout) == (2, "") and '"collectiv" is not' in wrong.stderr
+    plugin = run_render("1", HPCBENCH_UNCHECKED="plan", **here)
+    assert memory_of(plugin) == "16Gi" and wrong.stderr.count("\n") == 1
+    (tmp_path / "sweep.json").write_text(
+        '{"benchmarks": [{"kind": "function", "file": "/only/in/the/image.py"}]}')
+    elsewhere = run_render("1", **here)
+    assert memory_of(elsewhere) == "16Gi" and "image.py" in elsewhere.stderr
+    assert "Traceback" not in odd.stderr + wrong.stderr + elsewhere.stderr
 
 
 def test_pods_outlive_every_limit_and_leave_time_to_copy() -> None:

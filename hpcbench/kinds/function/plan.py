@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hpcbench.config.axes import TARGETS, unknown_name
 from hpcbench.config.section import Block
-from hpcbench.errors import ConfigError
+from hpcbench.errors import ConfigError, FileError
 from hpcbench.import_path import module_command, passed_variables
 from hpcbench.kinds.function.block import FunctionBlock
 from hpcbench.kinds.registry import kinds
@@ -169,13 +169,14 @@ class FunctionPlanner(Planner):
 
 
 def read_functions(path: str, launch: Launch) -> functions.FunctionFile:
-    """Return the declarations of a file, which a child that imports it prints. Raises ConfigError.
+    """Return the declarations of a file, which a child that imports it prints. Raises ConfigError,
+    or FileError for one that cannot be read or imported here.
 
     The child has as long as a worker to start, and its variables."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"file: {path} cannot be read: {error.strerror}") from None
+        raise FileError(f"file: {path} cannot be read: {error.strerror}") from None
     absolute = str(Path(path).absolute())
     try:
         code, printed = _imported(absolute, launch)
@@ -185,7 +186,10 @@ def read_functions(path: str, launch: Launch) -> functions.FunctionFile:
                           "(launch.init_timeout_s); keep work out of its top level") from None
     except functions.DeclarationError as error:
         where = f"{path}:{error.line}" if error.line else path
-        raise ConfigError(f"file: {where}: {error.message}{_remedy(error.message)}") from None
+        if error.message.startswith("ModuleNotFoundError"):
+            raise FileError(f"file: {where}: {error.message}; a file of benchmarks can only be "
+                            "planned where its imports are installed") from None
+        raise ConfigError(f"file: {where}: {error.message}") from None
     except ValueError:
         raise ConfigError(f"file: {path} ended Python with code {code} when it was "
                           "imported; see what it printed above") from None
@@ -216,12 +220,6 @@ def _imported(path: str, launch: Launch) -> tuple[int, bytes]:
         except subprocess.TimeoutExpired as held:  # by a process in a session of its own
             printed = held.stdout or b""
         return child.returncode, printed
-
-
-def _remedy(message: str) -> str:
-    if message.startswith("ModuleNotFoundError"):
-        return "; a file of benchmarks can only be planned where its imports are installed"
-    return ""
 
 
 def _with_common(block: FunctionBlock, func: functions.DeclaredFunction,
