@@ -30,6 +30,7 @@ from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
+from hpcbench.units import round_bytes
 from hpcbench.views.table import Table
 from results_factory import make_results
 from training_results import trained
@@ -197,6 +198,16 @@ def test_adapters_of_mistral_are_those_that_are_published(targets: str, count: i
     assert (work.adapters, work.parameters) == (count, WEIGHTS)
     assert work_with("lora", rank=64, targets=targets).adapters == 4 * count
     assert f"{count:,} parameters of adapters" in next(demand_lines(work))
+
+
+def test_a_dry_run_has_the_bytes_that_plan_has_on_gloo_where_it_sends_more() -> None:
+    for strategy in ("fsdp", "data"):
+        work = work_with(strategy)
+        plain, on_gloo = (round_bytes(predict(work).carried_on(library)) for library in (
+            "nccl", "gloo"))
+        (line,) = (line for line in demand_lines(work) if "busbw" in line)
+        assert plain in line and (on_gloo in line, "gloo" in line, plain != on_gloo) == (
+            True, strategy == "fsdp", strategy == "fsdp")
 
 
 def test_memory_of_adapters_by_hand() -> None:

@@ -169,8 +169,9 @@ def demand_lines(work: workload.Training) -> Iterator[str]:
         where = ("each rank" if stage.first and stage.last else
                  f"the ranks with blocks {cells.span_text(stage.blocks)}")
         calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
-        wire = sum(one.wire_bytes for one in expected.calls)
-        yield (f"predicted for {where}: {calls}; {round_bytes(wire)} by busbw factors; "
+        wire, carried = (expected.carried_on(library) for library in ("", "gloo"))
+        on_gloo = f" ({round_bytes(carried)} on gloo)" if carried != wire else ""
+        yield (f"predicted for {where}: {calls}; {round_bytes(wire)} by busbw factors{on_gloo}; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
         parts = ", ".join(f"{name} {round_bytes(size)}"
                           for name, size in expected.memory.parts().items())
