@@ -248,6 +248,13 @@ def test_an_efficiency_of_unreliable_medians_is_named(tmp_path: Path, capsys: Ca
     items = (base, unsure, four, other)
     print_results(make_results(items), tmp_path)
     assert [line for line in capsys.readouterr().out.splitlines() if "? data n=2: " in line]
+    rated = {item.case.case_id: {
+        "efficiency_of": STAMPS, "scaling_base_case": base.case.case_id, "global_efficiency": 1.07}
+        for item in (unsure, four)}
+    (table,) = efficiencies(items, rated)
+    assert [note.text.count("global") for note in table.notes] == [1]
+    assert str(table.rows[0].cells[0]) in table.notes[0].text
+    assert [*efficiencies((base, two, four), rated)][0].notes == ()
 
 
 @pytest.mark.parametrize("change", [

@@ -399,11 +399,16 @@ def efficiencies(items: charts.Items, derived: Records) -> Iterator[Table]:
     rated = [(item, values) for item, values in zip(items, _values(items, derived), strict=True)
              if item.case.world_size > 1 and values.get(deriver.SOURCE.name)]
     if rated:
-        named = charts.titles(items)
+        named, of_case_id = charts.titles(items), {item.case.case_id: item for item in items}
+        unsure = (named[item.case.case_id] for item, values in rated
+                  if values.get(deriver.GLOBAL.name) is not None
+                  and not _is_sure(item, of_case_id[values[deriver.BASE.name]]))
         shown = (of_case(Column("case", "training"), lambda item: named[item.case.case_id]),
                  *EFFICIENCIES)
         yield Table("parallel efficiency of trainings", tuple(map(column_of, shown)),
-                    (Group("", _rows(shown, rated)),), notes=tuple(_unclear_scores(named, derived)))
+                    (Group("", _rows(shown, rated)),), notes=(
+                        *_unclear_scores(named, derived),
+                        *_unsure_note(unsure, deriver.COMPUTATION_SCALING, deriver.GLOBAL)))
 
 
 def _unclear_scores(named: Mapping[str, str], derived: Records) -> Iterator[Line]:
@@ -414,7 +419,7 @@ def _unclear_scores(named: Mapping[str, str], derived: Records) -> Iterator[Line
                and (exposed := values.get("exposed_s_passes")) and not exposed.tells]
     if unclear:
         yield Line(f"? {', '.join(unclear)}: exposed communication is {columns.CANNOT_TELL}, so "
-                   "the score, of the same steps, is uncertain; use more passes", "warning")
+                   "what rests on these steps, such as the score, is uncertain; use more passes", "warning")
 
 
 SCALING_DEFINITION = (
@@ -453,22 +458,25 @@ def overviews(items: charts.Items, derived: Records) -> Iterator[Table]:
     yield Table("scaling efficiency of trainings", columns, tuple(
         Group(title, tuple(_scaling_row(row, ranks, varied, options) for row in same))
         for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0].case))),
-        notes=tuple(_unsure_notes(rows.values(), options)))
+        notes=tuple(_unsure_note(" ".join(filter(None, (
+            work.strategy, options[work], f"n={item.case.world_size}")))
+            for row in rows.values() for item, _, base in row if not _is_sure(item, base)
+            for work in [training_of(item.case)])))
 
 
-def _unsure_notes(
-    rows: Iterable[Sequence[Scaled]], options: Mapping[Training, str],
-) -> Iterator[Line]:
-    """Yield which efficiencies are quotients of medians without a reliable interval."""
-    unsure = [" ".join(filter(None, (
-                  work.strategy, options[work], f"n={item.case.world_size}")))
-              for row in rows for item, _, base in row
-              if not all(one.statistics and one.statistics.ci_reliable for one in (item, base))
-              for work in [training_of(item.case)]]
-    if unsure := [*dict.fromkeys(unsure)]:
+def _is_sure(item: CaseResult, base: CaseResult) -> bool:
+    return all(one.statistics and one.statistics.ci_reliable for one in (item, base))
+
+
+def _unsure_note(names: Iterable[str], *numbers: Metric) -> Iterator[Line]:
+    """Yield which rows, or which ``numbers`` of theirs, are quotients of medians without a reliable
+    interval."""
+    if unsure := [*dict.fromkeys(names)]:
         more = len(unsure) - MOST_UNSURE
+        what = f"{' and '.join(one.title for one in numbers)} are " if numbers else ""
         yield Line(f"? {', '.join(unsure[:MOST_UNSURE])}{f' and {more} more' if more > 0 else ''}: "
-                   "unreliable, of medians whose 95 % CI is ?; use more passes")
+                   f"{what}unreliable, of medians whose 95 % CI is ?; use more passes",
+                   about=tuple(one.name for one in numbers))
 
 
 MOST_UNSURE = 4
