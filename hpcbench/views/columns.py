@@ -343,8 +343,8 @@ def slow_rank_lines(results: Results) -> Iterator[str]:
     named += [f"{item.case.label}: {_slower_text(one)}" for item, one in slower_ranks(results)]
     if counts["n_made"]:
         yield (f"slow ranks: {len(named) or 'none'} named in "
-               f"{plural(counts['n_made'], 'test')}; the summary's stragglers say which were too "
-               "noisy")
+               f"{plural(counts['n_made'], 'comparison')}, of phases too; the summary's checks, of "
+               "starts and whole steps, say which were too noisy")
     if few := counts["n_too_few"]:
         yield f"slow ranks: not enough data in {plural(few, 'comparison')}: {NEEDED}"
     yield from (f"  {text}" for text in named[:MOST_NAMED])

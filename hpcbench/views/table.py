@@ -206,17 +206,24 @@ class Table:
 
     def shared_above(self) -> Table:
         """Return the table with the values that all rows share in a line above it, but for those
-        of its first two columns and its last one."""
+        of its first two columns and its last one. Words in place of a number have no unit."""
         table = self.without_empty()
         shared = dict(vary(enumerate(table.texts(row)) for row in table.rows)[0])
         alike = [at for at in range(2, len(table.columns) - 1)
                  if at in shared and not table.columns[at].span]
-        labels = [column.label for column in table.columns]
+        labels = [column.title if column.show is not Show.TEXT and isinstance(cell, str) else
+                  column.label for column, cell in zip(
+                      table.columns, table.rows[0].cells if table.rows else (), strict=False)]
         words = ", ".join(  # of several with one label the title before them says which
             f"{table.columns[at - 1].title} " * (labels.count(labels[at]) > 1)
             + f"{labels[at]} {shared[at]}" for at in alike if shared[at] != MISSING)
         kept = table.with_columns([at for at in range(len(table.columns)) if at not in alike])
-        return replace(kept, lead=(*table.lead, Line(f"  {words}", "quiet"))) if words else kept
+        if not words:
+            return kept
+        said = f"  {'all rows: ' * (len(table.rows) > 1)}{words}"
+        names = {column.name for column in kept.columns}
+        return replace(kept, lead=(*table.lead, Line(said, "quiet")), notes=tuple(
+            note if names & {*note.about} else replace(note, about=()) for note in table.notes))
 
     def with_columns(self, kept: Sequence[int]) -> Table:
         groups = tuple(replace(group, rows=tuple(

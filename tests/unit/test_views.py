@@ -128,7 +128,7 @@ def test_a_table_that_is_too_wide_leaves_out_details_and_long_texts_go_on_below(
         "a     x=1 y=2     7      0       0  1.50",
         "b     x=1 y=2     7      1       1  1.50"]
     assert printed("30") == [
-        "  same 7", "name  kind     spare  time", "a     x=1 y=2      0  1.50",
+        "  all rows: same 7", "name  kind     spare  time", "a     x=1 y=2      0  1.50",
         "b     x=1 y=2      1  1.50", "  left out to fit 30 columns:", "    detail; -v shows all"]
     assert printed("18")[2:6] == [
         "a     x=1     1.50", "        y=2", "b     x=1     1.50", "        y=2"]
@@ -205,7 +205,7 @@ def test_what_all_rows_share_stands_above_them_and_their_names_and_times_stay() 
     rows = tuple(Row((str(number), "x", "4", None, size, "1")) for number, size in enumerate("12"))
     found = Table("t", columns, (Group("", rows),)).shared_above()
     assert [column.name for column in found.columns] == ["#", "what", "size", "s"]
-    assert [line.text.strip() for line in found.lead] == ["ranks 4"]
+    assert [line.text.strip() for line in found.lead] == ["all rows: ranks 4"]
     alone = Table("t", columns, (Group("", rows[:1]),)).shared_above()
     assert [line.text.strip() for line in alone.lead] == ["ranks 4, size (MiB) 1"]
     twice = tuple(Column(name, title) for name, title in (
@@ -213,9 +213,19 @@ def test_what_all_rows_share_stands_above_them_and_their_names_and_times_stay() 
         ("s", "s")))
     of_which = Table("t", twice, (Group("", tuple(
         Row((at, at, at, "0", at, "1", at)) for at in "12")),)).shared_above()
-    assert [line.text.strip() for line in of_which.lead] == ["a dev. 0, b dev. 1"]
+    assert [line.text.strip() for line in of_which.lead] == ["all rows: a dev. 0, b dev. 1"]
     apart = Table("t", columns[:2], (Group("", (Row(("0", "x")), Row(("1", "y")))),))
     assert apart.shared_above() == apart
+
+
+def test_words_that_all_rows_have_in_place_of_a_number_keep_their_note_but_no_unit() -> None:
+    columns = (Column("#", "#"), Column("what", "what"), Column("share", "share", Show.PERCENT, "%"),
+               Column("s", "s"))
+    rows = tuple(Row((at, at, "unclear", at)) for at in "12")
+    notes = (Line("why", about=("share",)), Line("of s", about=("s",)))
+    found = Table("t", columns, (Group("", rows),), notes=notes).shared_above()
+    assert [line.text.strip() for line in found.lead] == ["all rows: share unclear"]
+    assert [note.text for note in found.with_columns([0, 1]).notes] == ["why"]
 
 
 def test_a_number_and_its_unit_stay_on_one_line() -> None:
