@@ -309,7 +309,8 @@ def print_unreadable(error: Exception, code: int, *, as_json: bool) -> None:
     problem = f"{type(error).__name__}: " * (not isinstance(error, UsageError)) + str(error)
     problem = masked(problem, os.environ)
     say(f"{PREFIX} UNREADABLE {problem}", sys.stderr)
-    say_all(error_document(problem, code, type(error).__name__) if as_json else f"{PREFIX} RESULT UNREADABLE")
+    say_all(error_document(problem, code, type(error).__name__) if as_json else
+            f"{PREFIX} RESULT UNREADABLE")
 
 
 def print_checked_json(checked: CheckResult) -> None:

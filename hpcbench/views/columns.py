@@ -260,7 +260,7 @@ def passes_note(
 ) -> Iterator[Line]:
     """Yield of which numbers, where passes of a row differ, the medians of the row give another."""
     known = [one for one in numbers if one.title and any(
-        over.least < over.greatest for values in rows
+        over.tells and over.least < over.greatest for values in rows
         if (over := values.get(f"{one.name}_passes")))]
     if known:
         titles = ", ".join(dict.fromkeys(one.title for one in known))

@@ -99,6 +99,27 @@ def cell_of(column: Metric | ShownColumn, item: CaseResult, values: Values) -> C
         column.has_digits_of_median) else value
 
 
+def told_apart(
+    shown: Sequence[Metric | ShownColumn], groups: Iterable[Iterable[CaseResult]],
+) -> tuple[Metric | ShownColumn, ...]:
+    """Return the columns with one more before the results: the words of its label that tell a case
+    from others of its group, where a brief table has no other column that does."""
+    kept = [(one, column_of(one)) for one in shown]
+    settings = [one for one, column in kept if column.better is None and not column.detail]
+    words: dict[str, str] = {}
+    for items in groups:
+        planned = ((replace(item, status="ok", statistics=None, timing=None), item)
+                   for item in items)
+        alike = grouped((tuple(cell_of(one, bare, {}) for one in settings), item)
+                        for bare, item in planned)
+        for same in (same for same in alike.values() if len(same) > 1):
+            own = vary(item.case.label.split() for item in same)[1]
+            words |= {item.case.case_id: " ".join(of) for item, of in zip(same, own, strict=True)}
+    at = next((at for at, (_, column) in enumerate(kept) if column.better), len(kept))
+    return (*shown[:at], of_case(Column("with", "with", optional=True), lambda item: words.get(
+        item.case.case_id, "")), *shown[at:])
+
+
 def result_tables(
     title: str, items: Iterable[CaseResult], derived: Records,
     shown: Sequence[Metric | ShownColumn], where: Callable[[CaseResult], str],
@@ -108,6 +129,7 @@ def result_tables(
     groups = grouped(((where(item), timed_text(item)), item) for item in items
                      if item.status in columns.TABLED)
     if groups:
+        shown = told_apart(shown, groups.values())
         yield Table(title, tuple(map(column_of, shown)), tuple(
             Group(name, tuple(Row(
                 tuple(cell_of(one, item, derived.get(item.case.case_id, {})) for one in shown),

@@ -212,7 +212,7 @@ def test_the_exit_code_of_the_job_is_passed_on(cluster: Cluster, code: int) -> N
     (("4",), {"HPCBENCH_SLOTS": "2x"}, "HPCBENCH_SLOTS is '2x'"),
     (("4",), {"HPCBENCH_GPU": "a: b"}, "HPCBENCH_GPU is 'a: b'"),
     (("4",), {"HPCBENCH_CLAIM": "A b"}, "HPCBENCH_CLAIM is 'A b'"),
-    (("4",), {"HPCBENCH_UNCHECKED": "nodes all"}, "HPCBENCH_UNCHECKED has 'all': some of nodes, policies"),
+    (("4",), {"HPCBENCH_UNCHECKED": "nodes all"}, "HPCBENCH_UNCHECKED has 'all': some of nodes"),
     (("4",), {"HPCBENCH_TIME_LIMIT": "1h"}, "HPCBENCH_TIME_LIMIT is '1h'"),
     (("4",), {"HPCBENCH_CONFIG": "/nowhere.json"}, "cannot read /nowhere.json"),
     (("4",), {"HPCBENCH_CONFIG": __file__}, "Python code does not travel"),

@@ -219,8 +219,8 @@ def test_what_all_rows_share_stands_above_them_and_their_names_and_times_stay() 
 
 
 def test_words_that_all_rows_have_in_place_of_a_number_keep_their_note_but_no_unit() -> None:
-    columns = (Column("#", "#"), Column("what", "what"), Column("share", "share", Show.PERCENT, "%"),
-               Column("s", "s"))
+    columns = (Column("#", "#"), Column("what", "what"),
+               Column("share", "share", Show.PERCENT, "%"), Column("s", "s"))
     rows = tuple(Row((at, at, "unclear", at)) for at in "12")
     notes = (Line("why", about=("share",)), Line("of s", about=("s",)))
     found = Table("t", columns, (Group("", rows),), notes=notes).shared_above()

@@ -31,6 +31,7 @@ from hpcbench.views.metric_tables import (
     metric_row,
     of_case,
     result_tables,
+    told_apart,
 )
 from hpcbench.views.presenter import Presenter
 from hpcbench.views.table import (
@@ -275,10 +276,11 @@ class _Pairs:
         tabled = [item for item in items if item.status in columns.TABLED]
         for what, alike in grouped((pairs_of(item.case).what, item) for item in tabled).items():
             places = grouped(((_where(item), timed_text(item)), item) for item in alike)
+            call = told_apart(_CALL, places.values())
             yield Table(f"{title} {what}", (
-                *map(column_of, _CALL), *_link_columns(what), *map(column_of, _CALL_END)), tuple(
+                *map(column_of, call), *_link_columns(what), *map(column_of, _CALL_END)), tuple(
                 Group(place, tuple(row for item in of_place for row in _pair_rows(
-                    item, derived.get(item.case.case_id, {}))), timed)
+                    call, item, derived.get(item.case.case_id, {}))), timed)
                 for (place, timed), of_place in places.items()))
 
     def charts(self, items: Items, derived: Records) -> Iterator[chart.HeatMap]:
@@ -312,12 +314,15 @@ def _link_columns(what: str) -> tuple[Column, ...]:
         Column("worst", "worst link", meaning="the rank that measured, and the other one"))
 
 
-def _pair_rows(item: CaseResult, values: Values) -> Iterator[Row]:
+def _pair_rows(
+    before: Sequence[Metric | ShownColumn], item: CaseResult, values: Values,
+) -> Iterator[Row]:
     """Yield a row for each distance; one without figures where there is none."""
     of_links: list[tuple[Cell, ...]] = [
         (one.name, one.links, one.median, Range(one.least, one.greatest), _worst(one))
         for one in _links(values)]
-    call, end = (tuple(cell_of(one, item, values) for one in shown) for shown in (_CALL, _CALL_END))
+    call, end = (tuple(cell_of(one, item, values) for one in shown) for shown in (
+        before, _CALL_END))
     for cells in of_links or [(None,) * 5]:
         yield Row((*call, *cells, *end), item.status, item.case.case_id)
 

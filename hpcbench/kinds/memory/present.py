@@ -30,6 +30,7 @@ from hpcbench.views.metric_tables import (
     fields_of,
     metric_column,
     of_case,
+    told_apart,
 )
 from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import (
@@ -189,6 +190,7 @@ def _table(
     title: str, groups: Mapping[str, Items], derived: Records, shown: Sequence[Shown],
     notes: Iterable[Line] = (),
 ) -> Table:
+    shown = told_apart(shown, groups.values())
     return Table(title, tuple(map(column_of, shown)), tuple(Group(where, tuple(Row(
         tuple(cell_of(one, item, derived.get(item.case.case_id, {})) for one in shown),
         item.status, item.case.case_id) for item in alike))

@@ -45,7 +45,7 @@ def _form(work: Replay) -> str | None:
 def _ratio_ends(item: CaseResult, values: Values) -> Cell:
     """Return the ends of the ratio's interval where that of the time can be trusted."""
     of_time, ends = columns.interval_cell(item.statistics), [
-        values[one.name] for one in ENDS if one.name in values]
+        end for one in ENDS if (end := values.get(one.name)) is not None]
     return Range(*ends) if isinstance(of_time, Range) and len(ends) == 2 else (
         of_time if ends else None)
 

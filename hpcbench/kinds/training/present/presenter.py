@@ -255,16 +255,17 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     share = shares.get("exchange")
     exchange = f", exchange {100 * share:.0f} % of a step" if share else ""
-    ways = dict[str, float]()
+    ways = dict[str, tuple[float, int]]()
     for rate, other in rates:
         of = workload.training_of(other.case)
         if of.title == work.title and of.trains:
-            name = _way_text(of)
-            ways[name] = max(rate, ways.get(name, 0.0))
-    beside = "".join(f"; {name} {three_digits(rate)}" for name, rate in sorted(
-        ways.items(), key=lambda one: -one[1]) if name != _way_text(work))
-    yield Line(f"{text} samples/s ({work.title}; {_way_text(work)}){exchange}{beside}",
-               topic="training")
+            ways[_way_text(of)] = max((rate, of.batch_size), ways.get(_way_text(of), (0.0, 0)))
+    beside = "".join(
+        f"; {name}{f' batch={batch}' * (batch != work.batch_size)} {three_digits(rate)}"
+        for name, (rate, batch) in sorted(ways.items(), key=lambda one: -one[1][0])
+        if name != _way_text(work))
+    yield Line(f"{text} samples/s ({work.title}; {_way_text(work)} batch={work.batch_size})"
+               f"{exchange}{beside}", topic="training")
 
 
 def _way_text(work: workload.Training) -> str:

@@ -95,7 +95,6 @@ DEGREES = _of_work(Column("degrees", "degrees", optional=True),
                    lambda work: charts.degrees_text(work) or None)
 BATCH = _of_work(Column("batch", "batch", Show.COUNT, "replica"), lambda work: work.batch_size)
 RESULTS: Shown = (
-    DEGREES, replace(BATCH, column=replace(BATCH.column, detail=True)),
     _of_work(Column("accumulated", "accumulated", Show.COUNT, optional=True),
              lambda work: work.accumulation if work.accumulation != 1 else ""),
     of_case(Column("step_p50", "step p50", Show.MS, "ms", "of one optimizer step", "less",
@@ -208,7 +207,9 @@ def result_tables(title: str, items: charts.Items, derived: Records) -> Iterator
     """Yield a block's table; a run without communication is in its training's row."""
     of_case_id = {item.case.case_id: item for item in items if item.status in columns.TABLED
                   and not derived.get(item.case.case_id, {}).get(deriver.IS_PARTNER.name)}
-    shown: Shown = (STRATEGY, _options(of_case_id.values()), *RESULTS)
+    differ = len({training_of(item.case).batch_size for item in of_case_id.values()}) > 1
+    batch = replace(BATCH, column=replace(BATCH.column, detail=not differ))
+    shown: Shown = (STRATEGY, _options(of_case_id.values()), DEGREES, batch, *RESULTS)
     for table in metric_tables.result_tables(
             title, of_case_id.values(), derived, shown, _group_title):
         listed = [(item, derived.get(item.case.case_id, {})) for row in table.rows
@@ -243,8 +244,8 @@ def _parity_cell(item: CaseResult, values: Values) -> str | None:
 
 
 def _notes(listed: Sequence[Member]) -> Iterator[Line]:
-    options = charts.distinguishing_options(training_of(item.case) for item, _ in listed)
-    titled = [(item, values, _row_title(item, options)) for item, values in listed]
+    titled = [(item, values, title) for (item, values), title in zip(
+        listed, _row_titles([item for item, _ in listed]), strict=True)]
     yield from (Line(f"{text}; what they differ by is noise")
                 for text in charts.same_programs(titled))
     yield from columns.passes_note([values for _, values in listed], deriver.EXPOSED)
@@ -296,9 +297,15 @@ def _row_notes(titled: Sequence[tuple[CaseResult, Values, str]]) -> Iterator[Lin
             yield Line(f"{title}: {text}", tone)
 
 
-def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
-    work = training_of(item.case)
-    return f"{charts.strategy_text(work)} {options[work]}".rstrip()
+def _row_titles(items: charts.Items) -> Iterator[str]:
+    """Yield the strategy and options of each row; the words of its label that several would have
+    else."""
+    options = charts.distinguishing_options(training_of(item.case) for item in items)
+    short = [f"{charts.strategy_text(work)} {options[work]}".rstrip()
+             for item in items for work in [training_of(item.case)]]
+    named, times = charts.titles(items), Counter(short)
+    return (text if times[text] == 1 else named[item.case.case_id]
+            for text, item in zip(short, items, strict=True))
 
 
 def _own_steps(values: Values) -> OwnSteps:
@@ -419,7 +426,8 @@ def _unclear_scores(named: Mapping[str, str], derived: Records) -> Iterator[Line
                and (exposed := values.get("exposed_s_passes")) and not exposed.tells]
     if unclear:
         yield Line(f"? {', '.join(unclear)}: exposed communication is {columns.CANNOT_TELL}, so "
-                   "what rests on these steps, such as the score, is uncertain; use more passes", "warning")
+                   "what rests on these steps, such as the score, is uncertain; use more passes",
+                   "warning")
 
 
 SCALING_DEFINITION = (
@@ -454,12 +462,14 @@ def overviews(items: charts.Items, derived: Records) -> Iterator[Table]:
     _, own = vary([(name, getattr(training_of(item.case), name)) for name in Setting._fields
                    if name != "batch_size"] for item, *_ in scaled)  # it has a column
     varied = [name for name, _ in own[0]]
+    has_batches = len({training_of(item.case).batch_size for item, *_ in scaled}) > 1
     options = charts.distinguishing_options(training_of(row[0][0].case) for row in rows.values())
     yield Table("scaling efficiency of trainings", columns, tuple(
         Group(title, tuple(_scaling_row(row, ranks, varied, options) for row in same))
         for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0].case))),
         notes=tuple(_unsure_note(" ".join(filter(None, (
-            work.strategy, options[work], f"n={item.case.world_size}")))
+            work.strategy, options[work], f"batch={work.batch_size}" * has_batches,
+            f"n={item.case.world_size}")))
             for row in rows.values() for item, _, base in row if not _is_sure(item, base)
             for work in [training_of(item.case)])))
 
