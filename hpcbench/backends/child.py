@@ -224,12 +224,17 @@ def _answer(question: ChildTask, parent: int, files: _ChildFiles) -> None:
 
 
 def _keep_only(files: Iterable[int]) -> None:
-    """Close the parent's files in this fork, print to its stderr, and dump no core."""
+    """Close the parent's files in this fork, print to its stderr, and dump no core.
+
+    Their numbers stay taken: objects of the parent that are collected here close them again, which
+    would close files of the fork's."""
     os.dup2(2, 1)
     sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    for file in _open_files() - {0, 1, 2, *files}:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for file in _open_files() - {0, 1, 2, nothing, *files}:
         with contextlib.suppress(OSError):  # the folder of open files was one of them
-            os.close(file)
+            os.fstat(file)
+            os.dup2(nothing, file, inheritable=False)
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,7 +179,8 @@ def test_a_huge_limit_of_open_files_costs_no_time(monkeypatch: pytest.MonkeyPatc
     reader, writer = os.pipe()
 
     def question() -> Iterator[tuple[str, Any]]:
-        yield "open", [int(file.name) for file in Path("/proc/self/fd").iterdir()]
+        yield "open", [int(file.name) for file in Path("/proc/self/fd").iterdir()
+                       if file.resolve() != Path(os.devnull)]
 
     found = asked(question, 5.0)
     os.close(reader)
@@ -231,3 +234,27 @@ def test_a_kill_for_memory_is_claimed_only_where_the_kernel_counted_it(
     none: Any = None
     worker = WorkerProcess(Killed(), 1, none, none, none, -1)
     assert (KILLED_FOR_MEMORY in worker.how_it_ended()) is told
+
+
+def test_what_the_parent_left_closes_no_file_of_a_child(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A fork's collector drops objects of the parent, which then close their descriptors."""
+    (tmp_path / "parents").write_text("parent's")
+    (tmp_path / "own").write_text("the child's own")
+    files = [os.open(tmp_path / "parents", os.O_RDONLY) for _ in range(20)]
+    holder = type("Holder", (), {})()
+    holder.itself = holder  # a circle: collected when the collector runs, not at once
+    for file in files:
+        weakref.finalize(holder, os.close, file)
+
+    def question() -> Iterator[tuple[str, Any]]:
+        nonlocal holder
+        own = [os.open(tmp_path / "own", os.O_RDONLY) for _ in range(20)]
+        del holder
+        gc.collect()
+        yield "own", [os.read(file, 99).decode() for file in own]
+
+    found = asked(question)
+    assert (found.lost, found.values) == (None, {"own": ["the child's own"] * 20})
+    assert capfd.readouterr().err == ""
