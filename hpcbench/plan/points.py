@@ -5,7 +5,7 @@ Points are counted before they are written out."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,24 +30,39 @@ NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """An option's values: one of ``allowed``, or, if there are none, a number from ``least``."""
+    """An option's values: one of ``allowed``, or, if there are none, a number from ``least``, or
+    any text that ``parse`` takes. It raises ValueError, with what is wrong, for others."""
 
     default: Option
     allowed: tuple[Option, ...] = ()
     least: int = 1
+    parse: Callable[[str], object] | None = None
 
     def allows(self, value: object) -> bool:
         """Return whether the option may be this; true is not the number 1."""
         if self.allowed:
             return any(value == one and type(value) is type(one) for one in self.allowed)
+        if self.parse:
+            return not self.problem(value)
         return type(value) is int and value >= self.least
+
+    def problem(self, value: object) -> str:
+        """Return what is wrong with a text that `parse` has to take; else ""."""
+        try:
+            if self.parse and isinstance(value, str):
+                self.parse(value)
+                return ""
+        except ValueError as error:
+            return str(error)
+        return f"{quote(value)} is no text" if self.parse else ""
 
 
 def described(options: Mapping[str, Values]) -> dict[str, dict[str, Any]]:
     """Return options as JSON values: the default, and what is allowed or the least number."""
     return {name: {"default": values.default,
                    **({"allowed": list(values.allowed)} if values.allowed
-                      else {"least": values.least})} for name, values in options.items()}
+                      else {} if values.parse else {"least": values.least})}
+            for name, values in options.items()}
 
 
 def wanted(value: Option, several: Sequence[Values]) -> str:
@@ -58,6 +73,8 @@ def wanted(value: Option, several: Sequence[Values]) -> str:
     allowed = dict.fromkeys(item for values in against for item in values.allowed)
     if allowed:
         return unknown_name(value, [str(item) for item in allowed]) + elsewhere
+    if problems := list(filter(None, (values.problem(value) for values in against))):
+        return problems[0] + elsewhere
     least = max(values.least for values in against)
     return f"{quote(value)} must be a whole number from {least}{elsewhere}"
 

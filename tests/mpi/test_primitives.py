@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.primitive.plan.implementations import PRIMITIVES
+from hpcbench.kinds.primitive.plan import implementations
+from hpcbench.kinds.primitive.plan.dispatch import EP_DISPATCH_COMBINE
 from launcher import launcher_for
 from mpi.reading import Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
 
+PRIMITIVES = [spec for spec in implementations.PRIMITIVES if spec is not EP_DISPATCH_COMBINE]
 BASIC: dict[str, Any] = {
     "compute_only": {"size": ["sharded", "unsharded"]}, "comm_only": {}, "torch": {}}
 ORDERS = list(dict.fromkeys(order for spec in PRIMITIVES for order in spec.orders))
@@ -85,3 +87,66 @@ def test_who_has_a_wrong_element_or_calls_something_else_is_named(outcome: Outco
     assert rowwise.blamed_rank == 1
     assert "rank 1 called broadcast in iteration 1" in rowwise.reason
     assert gradients.status == "ok"
+
+
+def _dispatch(**options: Any) -> dict[str, Any]:
+    return {"kind": "primitive", "primitive": EP_DISPATCH_COMBINE.name, "m": 48, "n": 24, "k": 32,
+            "implementations": ["torch", "hierarchical", "allgather"], **options}
+
+
+LOADS = ["balanced", "zipf:1.2", "lognormal:1,seed=3", "max_over_mean:1.5"]
+TABLE = "0 1280 256 0\n128 0 128 0\n0 0 0 0\n1280 128 0 128\n"
+"""Bytes of tokens of 128 B; a rank sends nothing, and one gets little."""
+
+
+@pytest.fixture(scope="module")
+def dispatched(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Return what one job of four ranks found, as two nodes of two where `hierarchical` is."""
+    folder = tmp_path_factory.mktemp("dispatch")
+    (folder / "table.txt").write_text(TABLE)
+    common: dict[str, Any] = {"experts": 8, "top_k": 3, "dedup": ["rank", "expert"]}
+    nodes = {"torch": {}, "hierarchical": {"node_ranks": 2}, "allgather": {}}
+    config = sweep(measure=SHORT, benchmarks=[
+        _dispatch(name="loads", dtype="fp32", implementations=nodes,
+                  options={**common, "load": LOADS, "product": ["none", "mlp"]}),
+        _dispatch(name="types", dtype=["bf16", "fp32"], implementations=nodes, options={
+            **common, "load": LOADS[1], "dispatch": ["fp8", "bf16"], "combine": "bf16",
+            "product": ["none", "mlp"]}),
+        _dispatch(name="table", dtype="fp32", implementations=nodes,
+                  matrix=str(folder / "table.txt"), options={**common, "load": "matrix"}),
+        _dispatch(name="two", dtype="bf16", world_size=2,
+                  options={**common, "load": LOADS[1], "product": "mlp"}),
+        _dispatch(name="hit", m=96, dtype="bf16", options={**common, "dispatch": "fp8"})],
+        fault=[{"case": "* m=96 *", "rank": 2, "kind": "wrong", "iteration": 1}])
+    mpirun = launcher_for("mpich", tmp_path_factory.mktemp("dispatched"))
+    job = mpirun.run(4, config=config, timeout=170).check(1)
+    mpirun.assert_no_orphans()
+    return read(job.folder)
+
+
+def test_tokens_come_back_from_their_experts_by_every_way_and_load(dispatched: Outcome) -> None:
+    cases = [item for item in dispatched.results.cases
+             if item.case.block != "hit" and not item.case.skip]
+    for item in cases:
+        assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
+    # all_gather has no copies for each expert
+    assert len(cases) == (2 + 2 + 1) * (4 * 2 + 2 * 2 * 2 + 1 + 1)
+    assert {phase.name for item in cases for phase in item.timing.steps.phases} == {
+        "dispatch", "experts", "combine"}
+
+
+def test_bytes_of_a_table_are_those_that_are_sent(dispatched: Outcome) -> None:
+    works = [item.case.workload for item in dispatched.results.cases
+             if item.case.block == "table" and not item.case.skip
+             and item.case.workload.implementation != "allgather"]
+    # rank 1 gets most: 1280 + 128; each way as many; of it nothing is its own
+    assert {(work.size_bytes, work.wire_bytes) for work in works} == {(2 * 1536, 2 * 1536)}
+    assert {dict(work.loads)["received_max_over_mean"] for work in works} == {4 * 1408 / 3328}
+
+
+def test_a_wrong_sum_of_tokens_is_found(dispatched: Outcome) -> None:
+    hit = [item for item in dispatched.results.cases
+           if item.case.block == "hit" and not item.case.skip]
+    assert len(hit) == 5
+    for item in hit:
+        assert (item.status, item.n_wrong, item.blamed_rank) == ("wrong", 1, 2), item.case.label

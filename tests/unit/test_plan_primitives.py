@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from hpcbench.config.axes import DTYPE_BYTES, FLOATING_DTYPES, SPLITS
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.primitive.plan.dispatch import EP_DISPATCH_COMBINE
 from hpcbench.kinds.primitive.plan.implementations import load_registry, tokens_of_experts
 from hpcbench.kinds.primitive.plan.planner import make_workload
 from hpcbench.kinds.primitive.plan.spec import LAYERS, Problem, Work, share_on, undivided
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.collectives import weights
+from hpcbench.operations.loads import Load, route
 from hpcbench.operations.models import MODELS, layer_of
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
@@ -329,7 +331,7 @@ def sent(p: Problem, name: str) -> Fraction:
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[str, Problem]:
-    name = draw(st.sampled_from(sorted(REGISTRY.primitives)))
+    name = draw(st.sampled_from(sorted(REGISTRY.primitives.keys() - {EP_DISPATCH_COMBINE.name})))
     spec, ranks = REGISTRY.primitives[name], draw(st.integers(2, 9))
     order = draw(st.sampled_from(spec.orders))
     choices = {"weight": ["sharded", "replicated"], "activation": ["relu", "gelu"],
@@ -338,6 +340,48 @@ def problems(draw: st.DrawFn) -> tuple[str, Problem]:
     options |= spec.decided.get(order, {})
     m, n, k = (ranks * draw(st.integers(1, 40)) for _ in range(3))
     return name, Problem(m, n, k, draw(st.sampled_from(FLOATING_DTYPES)), ranks, order, options)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["balanced", "zipf:1", "max_over_mean:1.4,seed=2"]),
+       st.sampled_from(["rank", "expert"]), st.sampled_from(["fp8", "bf16"]), st.integers(2, 6))
+def test_dispatched_bytes_and_flops_are_those_of_the_routing(
+    load: str, dedup: str, dispatch: str, ranks: int
+) -> None:
+    options = {"load": load, "dedup": dedup, "experts": 2 * ranks, "top_k": 2, "product": "mlp",
+               "dispatch": dispatch, "combine": "dtype"}
+    problem = Problem(24 * ranks, 10, 16, "fp32", ranks, "dispatch_combine", options)
+    routing = route(Load.from_text(load), ranks, 24, 2 * ranks, 2)
+    rows = [routing.rows(rank, dedup) for rank in range(ranks)]
+    ways = [max(sum(row[rank] for row in rows), sum(rows[rank])) for rank in range(ranks)]
+    wires = [way - rows[rank][rank] for rank, way in enumerate(ways)]
+    counts, row_bytes = routing.of_experts(), 16 * (4 + (1 if dispatch == "fp8" else 2))
+    work = workload(EP_DISPATCH_COMBINE.name, "torch", problem)
+    assert (work.size_bytes, work.wire_bytes) == (max(ways) * row_bytes, max(wires) * row_bytes)
+    assert work.total_flops == 4 * 10 * 16 * sum(counts)
+    assert work.flops == 4 * 10 * 16 * max(map(sum, zip(counts[::2], counts[1::2], strict=True)))
+    assert dict(work.loads)["expert_tokens_max"] == max(counts)
+    assert work.features.has_phases
+
+
+@pytest.mark.parametrize(("options", "more"), [
+    ({"experts": 9}, {}), ({"top_k": 9}, {}), ({"load": "max_over_mean:5"}, {}),
+    ({"dispatch": "fp32"}, {"dtype": "bf16"}), ({"load": "matrix"}, {}),
+    ({"dedup": "expert"}, {"implementations": "allgather"}),
+    ({}, {"implementations": {"hierarchical": {"node_ranks": 3}}}),
+    ({}, {"implementations": "deep_ep", "dtype": "bf16"}), ({}, {"mode": "pipelined"}),
+    ({}, {"implementations": "comm_only"})])
+def test_dispatches_that_cannot_be_are_skips(options: dict[str, Any], more: dict[str, Any]) -> None:
+    plan = plan_of({**GIVEN, "primitive": EP_DISPATCH_COMBINE.name, "implementations": "torch",
+                    "options": options, **more}, ranks=4)
+    assert [bool(case.skip) for case in plan.cases] == [True]
+
+
+@pytest.mark.parametrize("load", ["zipf", "max_over_mean:0.1", "even", 3, "lognormal:-1"])
+def test_other_loads_are_errors(load: str | int) -> None:
+    with pytest.raises(ConfigError):
+        plan_of({**GIVEN, "primitive": EP_DISPATCH_COMBINE.name, "implementations": "torch",
+                 "options": {"load": load}})
 
 
 def workload(name: str, implementation: str, problem: Problem, **options: Any) -> Primitive:

@@ -31,7 +31,8 @@ from hpcbench.operations.place import Place
 REGISTRY = load_registry()
 INPUTS = {"tp_columnwise": ColumnwiseInputs, "tp_rowwise": RowwiseInputs, "tp_mlp": MlpInputs,
           "dp_allreduce": GradientInputs, "ep_all_to_all": ExpertInputs}
-ORDERS = [(spec.name, order) for spec in REGISTRY.primitives.values() for order in spec.orders]
+ORDERS = [(spec.name, order) for spec in REGISTRY.primitives.values() if spec.name in INPUTS
+          for order in spec.orders]
 _SHARDS = {"tp_columnwise": "rows", "tp_rowwise": "columns", "tp_mlp": "up",
            "dp_allreduce": "tokens", "ep_all_to_all": "weight"}
 DRAWN = ("cancelling_terms", "left_factors", "right_factors", "mlp_factors", "left_operand",

@@ -19,6 +19,7 @@ from cuda_wheel import OVERRIDE, STORED, described
 from hpcbench.errors import CaseError
 from hpcbench.kinds.memory import run as limits
 from hpcbench.kinds.memory.run import AS_REQUESTED, DataLimits, limits_of, refused_memory
+from hpcbench.kinds.primitive.plan.dispatch import DISPATCHERS
 from hpcbench.kinds.primitive.plan.implementations import IMPLEMENTATIONS, PRIMITIVES
 from hpcbench.kinds.primitive.run.implementations import in_turn
 from launcher import ROOT
@@ -44,7 +45,7 @@ def test_both_builds_round_alike_by_default(override: str) -> None:
 
 def test_every_implementation_has_the_classes_that_its_row_names() -> None:
     """In a plan they are texts, and what only loads with a case must load, too."""
-    paths = {path for spec in IMPLEMENTATIONS if "triton" not in spec.modules
+    paths = {path for spec in (*IMPLEMENTATIONS, *DISPATCHERS) if "triton" not in spec.modules
              for path in spec.runners.values()} | {spec.inputs for spec in PRIMITIVES}
     for module, _, name in (path.partition(":") for path in paths):
         assert isinstance(getattr(import_module(module), name), type), name

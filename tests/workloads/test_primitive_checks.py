@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hpcbench.backends.devices import add_in_fp32
 from hpcbench.kinds.primitive.plan.demands import GELU_INPUT, SIGNIFICAND_BITS, is_exact
+from hpcbench.kinds.primitive.run.dispatch_inputs import DispatchInputs
 from hpcbench.kinds.primitive.run.implementations.base import PrimitiveOperation
 from hpcbench.kinds.primitive.run.operands import Expected, compare
 from hpcbench.operations.data import DTYPES
@@ -329,3 +330,25 @@ def test_a_gpu_rounds_no_partial_sum_to_a_short_dtype() -> None:
     finally:
         for name, value in before.items():
             setattr(settings_of_cublas, name, value)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("options", [
+    {"product": "none", "dispatch": "fp8"}, {"product": "mlp"},
+    {"product": "mlp", "load": "zipf:1", "dedup": "expert"}], ids=str)
+def test_a_lost_or_wrong_expert_of_a_token_is_found(dtype: str, options: dict[str, Any]) -> None:
+    shape = Shape(32, 24, 16, 4)
+    work = workload_of("ep_dispatch_combine", "dispatch_combine", dtype, shape, top_k=3, **options)
+    for rank in range(shape.ranks):
+        inputs = DispatchInputs(work, place_of(rank, shape.ranks))
+        table, expected = inputs.table(rank), inputs.expected("both")
+        right = expected.value.to(inputs.dtype)
+        assert compare(right, expected) is None
+        for experts in (0, table.max().item() - 1):
+            wrong = copy.copy(inputs)
+            shifted = torch.where(table == table[experts % len(table), 0], (table + 1) % 8, table)
+            wrong.table = lambda rank, shifted=shifted: shifted  # type: ignore[method-assign]
+            assert compare(wrong.expected("both").value.to(inputs.dtype), expected)
+            lost = torch.where(table == table[experts % len(table), 1], -1, table)
+            wrong.table = lambda rank, lost=lost: lost  # type: ignore[method-assign]
+            assert compare(wrong.expected("both").value.to(inputs.dtype), expected)

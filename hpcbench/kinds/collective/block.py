@@ -29,8 +29,8 @@ class CollectiveBlock(Block):
         default=("none",),
         description="Parts of different sizes for all_gather, reduce_scatter and all_to_all.")
     matrix: Text | None = Field(
-        default=None, description="Of uneven matrix: a table of bytes, a row for each sender, as "
-        "nccl-tests' alltoallv takes it; relative to the sweep file.")
+        default=None, description="Of uneven matrix: a table of bytes, a row for each sender; "
+        "relative to the sweep file.")
     groups: Axis[Groups] = Field(
         default=(1,), description="Equal groups of ranks that run it concurrently: how many of "
         "consecutive ranks, or {size, stride}, {stride}, {count, stride}.")

@@ -84,8 +84,8 @@ BUSIEST = metric(
     "busiest_rank_bytes_per_s", "busiest_wire_bytes / median_s", title="busiest",
     show=Show.GB_PER_S, better="more", optional=True)
 IDEAL = metric(
-    "ideal_load_s", "busiest_wire_bytes over measured_link_bytes_per_s, else over what declared "
-    "links allow", title="ideal", show=Show.US, optional=True, apart=True)
+    "ideal_load_s", "busiest_wire_bytes at the rate of two ranks, else of declared links",
+    title="ideal", show=Show.US, optional=True, apart=True)
 METRICS = (
     SIZE, COUNT, OP, ROOT, *_OTHERS,
     metric("busbw_factor", "bus bandwidth over algorithm bandwidth"),

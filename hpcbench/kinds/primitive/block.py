@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import Axis, WorldSize
 from hpcbench.config.section import Block, Extent, Implementations, Text
+from hpcbench.operations.loads import MATRIX
 
 
 class PrimitiveBlock(Block):
     """One sweep over distributed primitives: the product of all lists and implementations."""
 
+    beside: ClassVar[tuple[str, ...]] = (MATRIX,)
+    paths: ClassVar[tuple[str, ...]] = beside
     primitive: Axis[Text] = Field(description="The primitive; hpcbench list names them.")
     implementations: Implementations = Field(
         description="Who does it: names, or a mapping of names to options; lists are axes.")
@@ -34,6 +37,9 @@ class PrimitiveBlock(Block):
     degree: Axis[WorldSize] | None = Field(
         default=None, description="With model: ranks that a layer is divided among; default of "
         "tensor parallelism: all, those that run it.")
+
+    matrix: Text | None = Field(
+        default=None, description="Of load matrix: a table of bytes; relative to the sweep file.")
 
     @model_validator(mode="after")
     def _shape_is_given(self) -> PrimitiveBlock:

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.kinds.primitive.plan.demands import product_bytes
-from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
+from hpcbench.kinds.primitive.plan.workload import PHASES, Primitive, primitive_of
 from hpcbench.operations.collectives import WireRate, collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.reduce import kind_facts, roofline
 from hpcbench.reduce.checks import MOST_OF_PEAK, Violation, bandwidth_problem
 from hpcbench.reduce.metric import (
+    Metric,
     Records,
     Show,
     Values,
@@ -80,6 +81,33 @@ _OVER_PASSES = (
 EXPOSED, EXPOSED_SHARE, OVERLAP, TIMES_LONGEST, SPEEDUP = COMPARED = tuple(
     one for one, _ in _OVER_PASSES)
 """Numbers over passes (`statistics.overlap`), of cases that compute and communicate."""
+
+
+def _of_load(name: str, text: str, **more: Any) -> Metric:
+    """Return a number of how unevenly experts are loaded, which the plan has."""
+    return metric(name, text, optional=True, apart=True,
+                  of=lambda item: dict(primitive_of(item.case).loads).get(name), **more)
+
+
+EXPERT_MAX = _of_load("expert_tokens_max", "tokens of the busiest expert, of all ranks",
+                      title="expert max", show=Show.COUNT, better="less")
+EXPERT_MEAN = _of_load("expert_tokens_mean", "mean tokens of an expert", title="expert mean",
+                       show=Show.NUMBER)
+RECEIVED = _of_load("received_max_over_mean", "the most copies that a rank receives over the mean",
+                    title="max/mean", show=Show.RATIO, better="less")
+BUSIEST = metric(
+    "busiest_rank_bytes_per_s", "wire_bytes / (median_s - experts_s)", title="busiest",
+    show=Show.GB_PER_S, better="more", optional=True)
+IDEAL = metric(
+    "ideal_load_s", "wire_bytes at the rate of two ranks, else of declared links", title="ideal",
+    show=Show.US, optional=True, apart=True)
+WAITING = metric(
+    "experts_wait_s", "how long after those of the mean rank the last rank's experts are done",
+    title="waiting", show=Show.US, better="less", optional=True, apart=True)
+PARTS_OF_CALL = tuple(metric(
+    f"{name}_s", f"{name}: the longest median of a rank", show=Show.US, optional=True, apart=True)
+    for name in PHASES)
+LOADED: tuple[Metric, ...] = (EXPERT_MAX, EXPERT_MEAN, RECEIVED, BUSIEST, IDEAL, WAITING)
 NOT_COMPARED = document("not_compared", "why one of them is absent", type=tuple[str, ...])
 ROOF = document("roofline", "least times by each ceiling, and which binds", type=roofline.Roofline)
 METRICS = (
@@ -92,7 +120,7 @@ METRICS = (
     metric("compute_only_s", "median of the products alone"),
     metric("comm_only_s", "median of the communication alone"),
     *(one for pair in _OVER_PASSES for one in pair),
-    NOT_COMPARED, OF_MEASURED, OF_DECLARED, *roofline.ROOFLINE, ROOF)
+    NOT_COMPARED, OF_MEASURED, OF_DECLARED, *LOADED, *PARTS_OF_CALL, *roofline.ROOFLINE, ROOF)
 
 
 def flop_rates(work: Primitive, time_s: float) -> Values:
@@ -212,19 +240,48 @@ def _comparisons(item: CaseResult, alike: Sequence[CaseResult]) -> Values:
         NOT_COMPARED.name: tuple(missing.values())}
 
 
+def _over_torch(item: CaseResult, alike: Sequence[CaseResult]) -> Values:
+    """Return how much faster than torch's a case is that has no parts alone to compare with."""
+    base = partner(BASE, item, alike)
+    reason = why_unpaired(BASE, "problem", item, base)
+    found = () if reason else pass_medians_s(base)
+    return {**values_over_passes(SPEEDUP.name, overlaps.speedup(pass_medians_s(item), found)),
+            NOT_COMPARED.name: (reason,) if reason else ()}
+
+
+def _load_values(item: CaseResult, hardware: Mapping[str, Any]) -> Values:
+    """Return the rates and times of a case that has a load of experts."""
+    of, time_s = primitive_of(item.case), median_s(item) or 0.0
+    steps = item.timing.steps if of.loads and item.timing else None
+    phases = {phase.name: phase.median_s for phase in steps.phases} if steps else {}
+    if set(phases) != set(PHASES):
+        return {}
+    done = [sum(parts) for parts in zip(phases["dispatch"], phases["experts"], strict=True)]
+    rate = roofline.measured_link(item, hardware) or (
+        item.timing.link_bytes_per_s if item.timing else None)
+    on_wire = time_s - max(phases["experts"])
+    return {BUSIEST.name: of.wire_bytes / on_wire if on_wire > 0 else None,
+            IDEAL.name: of.wire_bytes / rate if rate else None,
+            WAITING.name: max(done) - sum(done) / len(done),
+            **{one.name: max(phases[name]) for one, name in
+               zip(PARTS_OF_CALL, PHASES, strict=True)}}
+
+
 def _values(
     item: CaseResult, alike: Sequence[CaseResult], hardware: Mapping[str, Any],
 ) -> Values:
     of, time_s = primitive_of(item.case), median_s(item) or 0.0
     flops = flop_rates(of, time_s)
     return {**flops, **communication_rates(of, time_s), **_limits(item, flops, hardware),
-            **(_comparisons(item, alike) if does_both(of) else {})}
+            **_load_values(item, hardware),
+            **(_over_torch(item, alike) if of.loads else
+               _comparisons(item, alike) if does_both(of) else {})}
 
 
 class PrimitiveDeriver(kind_facts.Deriver):
     """Derives rates, and comparisons with the parts alone and with torch."""
 
-    version = 7
+    version = 8
     columns = METRICS
 
     def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:

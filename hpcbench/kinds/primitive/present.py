@@ -31,6 +31,7 @@ from hpcbench.views.metric_tables import (
     TIME,
     WRONG,
     PlannedColumn,
+    ShownColumn,
     column_of,
     fields_of,
     metric_column,
@@ -200,10 +201,11 @@ ON_BARS = (
     passes_column(derive.OVERLAP, title="overlap %", unit=""),
     passes_column(derive.TIMES_LONGEST, middle_cell),
     passes_column(derive.SPEEDUP, middle_cell))
-RESULTS = (
+RESULTS: tuple[Metric | ShownColumn, ...] = (
     TIME, INTERVAL, metric_column(derive.PER_RANK, first_to_go=True),
     metric_column(derive.ALL_RANKS, detail=True), derive.OF_MEASURED, derive.OF_DECLARED,
-    metric_column(derive.BUSBW, detail=True),
+    metric_column(derive.BUSBW, detail=True), *derive.LOADED,
+    *(metric_column(one, detail=True) for one in derive.PARTS_OF_CALL),
     passes_column(derive.EXPOSED, middle_cell, first_to_go=True),
     passes_column(derive.OVERLAP, first_to_go=True),
     passes_column(derive.TIMES_LONGEST, middle_cell, detail=True), passes_column(derive.SPEEDUP),

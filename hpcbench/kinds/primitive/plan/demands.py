@@ -234,6 +234,8 @@ def reference_flops(work: Primitive, ranks: int) -> float:
 
     `comm_only` needs the reference of the product, too, but for a gathering before it."""
     products = 2 if work.primitive == "tp_mlp" else 1
+    if work.loads:
+        return 4.0 * work.flops
     whole = 2 * work.m * work.n * work.k * products * int(dict(work.options).get("layers", 1))
     if work.size_bytes == 0:
         flops = work.flops
@@ -277,7 +279,19 @@ def _elements(work: Primitive, ranks: int) -> Elements:
                         layers * n * k)
     if work.primitive == "ep_all_to_all":
         return _experts(work, ranks, whole=whole, alone=alone)
+    if work.loads:
+        return _dispatched(work, ranks)
     return Elements((m + n) * k, m * (k + n), m * n, (m + n) * k, (m + n) * k, m * n)
+
+
+def _dispatched(work: Primitive, ranks: int) -> Elements:
+    """Copies there and back, as sent and as they arrive; experts are drawn one by one."""
+    options, loads = dict(work.options), dict(work.loads)
+    expert = 2 * work.n * work.k if options["product"] == "mlp" else 0
+    own = work.m // ranks * work.k
+    rows = work.m * work.k if "all_gather" in work.calls else int(loads["busiest_copies"]) * work.k
+    return Elements(own + expert * int(options["experts"]) // ranks, 4 * rows, own,
+                    own + expert, own + expert, own)
 
 
 def _experts(work: Primitive, ranks: int, *, whole: bool, alone: bool) -> Elements:

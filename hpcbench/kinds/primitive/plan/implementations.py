@@ -11,6 +11,7 @@ from functools import cache
 from types import MappingProxyType
 
 from hpcbench.config.axes import SPLITS
+from hpcbench.kinds.primitive.plan.dispatch import DISPATCHERS, EP_DISPATCH_COMBINE
 from hpcbench.kinds.primitive.plan.spec import (
     ImplementationSpec,
     PrimitiveSpec,
@@ -191,7 +192,8 @@ in their order. ``split`` sets how many tokens of each rank go to each expert (`
 
 - ``dispatch_combine``: an all_to_all of tokens, the product, an all_to_all of results."""
 
-PRIMITIVES = (TP_COLUMNWISE, TP_ROWWISE, TP_MLP, DP_ALLREDUCE, EP_ALL_TO_ALL)
+PRIMITIVES = (TP_COLUMNWISE, TP_ROWWISE, TP_MLP, DP_ALLREDUCE, EP_ALL_TO_ALL,
+              EP_DISPATCH_COMBINE)
 
 
 ALIASES: Mapping[str, str] = MappingProxyType({"pytorch": "torch"})
@@ -334,7 +336,7 @@ NOBODY = "nobody has written it"
 ENTRY_POINTS = "hpcbench.primitives"
 """The group of entry points; each is a PrimitiveSpec, an ImplementationSpec, or a list of them."""
 Spec = PrimitiveSpec | ImplementationSpec
-_OURS: tuple[Spec, ...] = (*PRIMITIVES, *IMPLEMENTATIONS)
+_OURS: tuple[Spec, ...] = (*PRIMITIVES, *IMPLEMENTATIONS, *DISPATCHERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +394,7 @@ class PrimitiveRegistry:
         specs = self.implementations.get(self.aliases.get(name, name), ())
         reasons = [spec.absent[primitive] for spec in specs if primitive in spec.absent]
         if reasons or specs or (name, primitive) not in PACKAGES:
-            return reasons[0] if reasons else NOBODY
+            return reasons[0] if reasons else self.primitives[primitive].apart or NOBODY
         package = PACKAGES[name, primitive]
         return (f"the plug-in {package} gives it: pip install ./plugins/{package} in a checkout of "
                 "hpcbench (docs/plugins.md)")

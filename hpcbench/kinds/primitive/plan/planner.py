@@ -35,6 +35,7 @@ from hpcbench.kinds.primitive.plan.spec import (
 )
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.operations.functions import DeclaredFunction, FunctionFile, Value
+from hpcbench.operations.loads import MATRIX, ByteMatrix, read_matrix
 from hpcbench.operations.models import PLAIN
 from hpcbench.plan import points
 from hpcbench.plan.case import Case, Planner, PlanRequest
@@ -56,6 +57,8 @@ class PrimitivePoint(NamedTuple):
     absent: str
     order: str
     options: tuple[tuple[str, points.Option], ...]
+    file: str = ""
+    matrix: ByteMatrix | None = None
 
 
 _Choice = tuple[ImplementationSpec | str, str, str, tuple[tuple[str, points.Option], ...]]
@@ -65,10 +68,12 @@ _Choice = tuple[ImplementationSpec | str, str, str, tuple[tuple[str, points.Opti
 def primitive_points(
     title: str, block: PrimitiveBlock, job: PlanRequest, registry: PrimitiveRegistry,
 ) -> Iterator[PrimitivePoint]:
-    """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
+    """Yield the points of a block. Raises ConfigError that lists every unknown name or value,
+    FileError for a table that is none."""
     problems = dict.fromkeys(block_problems(block, registry))
     if problems:
         raise ConfigError(*(f"benchmarks: {title}: {problem}" for problem in problems))
+    matrix = read_matrix(block.matrix) if block.matrix else None
     sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
     inner = points.measurements(block, job.config)
     for spec in (registry.primitives[name] for name in block.primitive):
@@ -79,7 +84,8 @@ def primitive_points(
                 for backend, measured in product(backends, inner):
                     yield PrimitivePoint(
                         points.CommonPoint(dtype, backend, device, env, ranks, *measured), spec,
-                        shape_on(ranks), implementation, absent, order, options)
+                        shape_on(ranks), implementation, absent, order, options,
+                        block.matrix or "", matrix)
 
 
 def _choices(
@@ -221,7 +227,8 @@ class PrimitivePlanner(Planner):
         kept: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in data.items() if name not in ("inputs", "runner")}
-        kept["options"] = tuple((str(name), value) for name, value in data["options"])
+        for name in ("options", "loads"):
+            kept[name] = tuple((str(key), value) for key, value in data.get(name, ()))
         return Primitive(**kept)
 
 
@@ -234,6 +241,8 @@ def make_workload(
     The work of a problem that does not fit is counted as 0."""
     skip = _unsuited(primitive, implementation, problem)
     work = Work(0, 0, ()) if skip else _work(primitive, implementation, problem)
+    if work.traffic and implementation.traffic:
+        work = replace(work, traffic=implementation.traffic(problem))
     calls = tuple(dict.fromkeys(traffic.collective for traffic in work.traffic))
     if calls and implementation.calls is not None:
         calls = implementation.calls
@@ -242,6 +251,7 @@ def make_workload(
         flops=work.flops, total_flops=work.total_flops,
         size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
         wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
+        loads=work.loads,
         devices=implementation.devices, modules=implementation.modules,
         compiles=implementation.compiles, connects=implementation.connects,
         peers=implementation.reads_peers, capability=implementation.least_capability), skip
@@ -277,6 +287,8 @@ def _case(
     work, reason = _workload(point)
     if file is not None:
         work = replace(work, file=file.path, sha256=file.sha256)
+    if point.matrix and ("load", MATRIX) in point.options:
+        work = replace(work, matrix=point.file, matrix_sha256=point.matrix.sha256)
     given = dict(point.common.env)
     env: Mapping[str, str] = {}
     least = 0
@@ -311,7 +323,8 @@ def _draft(
             "kind": "primitive", **{name: getattr(work, name) for name in _IDENTITY},
             "options": dict(work.options),
             **({"misfit": point.shape.origin} if point.shape.misfit else {}),
-            **({"sha256": work.sha256} if work.file else {})})
+            **({"sha256": work.sha256} if work.file else {}),
+            **({"matrix": work.matrix_sha256} if work.matrix else {})})
 
 
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
@@ -333,7 +346,7 @@ def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
 def _problem(point: PrimitivePoint) -> Problem:
     shape, common = point.shape, point.common
     return Problem(shape.m, shape.n, shape.k, common.dtype, common.world_size, point.order,
-                   dict(point.options))
+                   dict(point.options), point.matrix)
 
 
 def _requirements(point: PrimitivePoint, given: Mapping[str, str]) -> tuple[Mapping[str, str], int]:
@@ -386,6 +399,8 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
         if device != "auto" and device not in implementation.devices:
             return (f"{work.implementation} runs on {' or '.join(implementation.devices)} only, "
                     f"not on {device}")
+        if point.common.mode == "pipelined" and work.loads:
+            return "phases of a call are stamped: take mode isolated or barrier_start"
         if point.common.cuda_graph and implementation.uncaptured:
             return f"cuda_graph: {implementation.uncaptured}"
         backends, library = implementation.backends, library_of(point.common.backend, device)

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.primitive.block import PrimitiveBlock
+from hpcbench.operations.loads import ByteMatrix
 from hpcbench.operations.models import layer_of
 from hpcbench.plan.points import NO_OPTIONS, Option, Values
 from hpcbench.records import dataclass
@@ -93,7 +94,9 @@ LAYERS = ("attention_qkv", "attention_out", "mlp_up", "mlp_down", "mlp")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One point of a sweep: the global problem, and how it is to be done on ``ranks`` ranks."""
+    """One point of a sweep: the global problem, and how it is to be done on ``ranks`` ranks.
+
+    ``matrix`` are the bytes from rank to rank that the block gives, if it gives any."""
 
     m: int
     n: int
@@ -102,6 +105,7 @@ class Problem:
     ranks: int
     order: str
     options: Mapping[str, Option]
+    matrix: ByteMatrix | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -130,11 +134,12 @@ class Work:
     """The work of one call: flops of the rank that has most, of all ranks, and the traffic.
 
     A multiplication and an addition are two flops; activations and additions of partial results
-    are not counted."""
+    are not counted. ``loads`` are names and numbers of how unevenly it is divided."""
 
     flops: int
     total_flops: int
     traffic: tuple[Traffic, ...]
+    loads: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,8 @@ class PrimitiveSpec:
         layers: those of LAYERS that it can take its shape from.
         divides_layer: whether the ranks divide such a layer among themselves (tensor
             parallelism); else each has all of it.
-        decided: order -> options of the primitive that the order leaves no choice of."""
+        decided: order -> options of the primitive that the order leaves no choice of.
+        apart: why implementations of other primitives have it not, unless they say themselves."""
 
     name: str
     meaning: str
@@ -168,6 +174,7 @@ class PrimitiveSpec:
     divides_layer: bool = False
     decided: Mapping[str, Mapping[str, Option]] = field(
         default_factory=lambda: MappingProxyType({}))
+    apart: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +190,7 @@ class ImplementationSpec:
         options: options of its own.
         orders: (primitive, order) pairs that it has; None: all of them.
         calls: collectives that it calls instead of those of the primitive's traffic; None: those.
+        traffic: what it sends instead of the primitive's traffic; None: that.
         devices: where it runs.
         backends: the backends that it can run with, without a part behind ``/``; None: all.
         modules: Python modules that it needs beside torch.
@@ -206,6 +214,7 @@ class ImplementationSpec:
     options: Mapping[str, Values] = field(default_factory=lambda: NO_OPTIONS)
     orders: frozenset[tuple[str, str]] | None = None
     calls: tuple[str, ...] | None = None
+    traffic: Callable[[Problem], tuple[Traffic, ...]] | None = None
     devices: tuple[str, ...] = ("cpu", "cuda")
     backends: tuple[str, ...] | None = None
     modules: tuple[str, ...] = ()

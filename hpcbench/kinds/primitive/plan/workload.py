@@ -8,6 +8,9 @@ from hpcbench.plan.points import Option
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.records import dataclass
 
+PHASES = ("dispatch", "experts", "combine")
+"""Phases of a call of a primitive that has a load of experts."""
+_STAMPED = "cuda_graph: a graph replays a call without the stamps of its phases"
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
 
 
@@ -27,7 +30,8 @@ class Primitive(Workload):
     least this many ``multiprocessors``. ``variables`` names those of the case's environment that
     the implementation requested. ``connects``: a library of its own connects the ranks. ``peers``:
     they read each other's GPU memory. ``file``: the Python file that has the implementation, a
-    function of that name; ``sha256`` identifies its content."""
+    function of that name; ``sha256`` identifies its content. ``loads`` are names and numbers of how
+    unevenly experts are loaded; ``matrix`` is the file of a load that is one, with its own hash."""
 
     primitive: str
     implementation: str
@@ -54,6 +58,9 @@ class Primitive(Workload):
     multiprocessors: int = 0
     file: str = ""
     sha256: str = ""
+    loads: tuple[tuple[str, float], ...] = ()
+    matrix: str = ""
+    matrix_sha256: str = ""
     origin = "shape"
 
     def choice(self) -> Choice:
@@ -66,9 +73,10 @@ class Primitive(Workload):
         )
 
         axes = {**{name: getattr(self, name) for name in _AXES},
-                **{f"options.{name}": value for name, value in self.options}}
+                **{f"options.{name}": value for name, value in self.options},
+                **({"matrix": self.matrix_sha256} if self.matrix else {})}
         spec = installed().primitives.get(self.primitive)
-        if spec is None or not (self.flops and self.size_bytes):
+        if spec is None or not (self.size_bytes and (self.flops or self.loads)):
             return Choice(axes, None)
         own = {f"options.{name}" for name, _ in self.options if name not in spec.options}
         own |= {"implementation", "order"}
@@ -80,15 +88,17 @@ class Primitive(Workload):
         """Return the needs of the implementation; profiles show parts alone."""
         alone = {(False, True): "compute", (True, False): "communication"}
         shown = alone.get((bool(self.calls), self.flops > 0))
-        split = str(dict(self.options).get("split", "even"))
+        split = "linear" if self.loads else str(dict(self.options).get("split", "even"))
+        files = {self.file: self.sha256, self.matrix: self.matrix_sha256}
         return Features(
             implementer=self.implementation, calls=calls_of(self.calls, self.dtype, split),
             needs=(*self.modules, *(("compiler",) if self.compiles else ())),
             only_on=self.devices, least_capability=self.capability,
             least_multiprocessors=self.multiprocessors, needs_ranks=self.connects,
             reads_peers=self.peers, profiled_for=frozenset({shown} if shown else ()),
-            compiled_graphs=int(self.compiles), settles=True, enters_late=True,
-            files={self.file: self.sha256} if self.file else {})
+            compiled_graphs=int(self.compiles), settles=not self.loads, enters_late=True,
+            has_phases=bool(self.loads), not_captured=_STAMPED if self.loads else None,
+            files={file: sha256 for file, sha256 in files.items() if file})
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""

@@ -56,6 +56,12 @@ class PrimitiveOperation:
         if output.numel():
             output[(-1,) * output.dim()] = float("nan")
 
+    def answer(self) -> dict[str, Any]:
+        return self._implementation.report()
+
+    def close(self) -> None:
+        self._implementation.close()
+
     def check(self) -> Mismatch | None:
         """Compare the output of the last call with the reference, which is made the first time."""
         if self._expected is None:
@@ -132,6 +138,13 @@ class Implementation(Generic[AnyInputs]):
 
     def restore(self) -> None:
         """Put back into buffers what a call starts from and overwrites; before each call."""
+
+    def report(self) -> dict[str, Any]:
+        """Return the values beside the rows, as plain JSON values."""
+        return {}
+
+    def close(self) -> None:
+        """Close what was opened. All ranks call it."""
 
     def empty(self, *shape: int) -> torch.Tensor:
         """Return a buffer on the device that is wiped before each call."""
