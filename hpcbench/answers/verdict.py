@@ -32,13 +32,14 @@ class RunVerdict:
 
 def verdict_of(results: Results) -> RunVerdict:
     """Return the verdict on a run by the first of RULES that holds; beside another reason, flagged
-    rows are named for care, and busy cores against quoting."""
+    rows are named for care, and wrong results and busy cores against quoting."""
     state, rule, reason = next(
         (state, rule, reason) for state, rule in RULES if (reason := rule(results)))
     if state == AMBER and rule != _flagged and (rows := _flags_of_rows(results)):
         reason += f"; {sum(map(bool, rows))} of {plural(len(rows), 'case')} flagged"
-    if state == RED and rule != _busy and (load := _busy(results)):
-        reason += f"; {load}"
+    if state == RED:
+        reason = "; ".join((reason, *filter(None, (
+            also(results) for also in (_wrong, _busy) if also != rule))))
     return RunVerdict(state, f"{_BEGIN[state]}: {reason}")
 
 

@@ -37,7 +37,7 @@ from hpcbench.interop.formats.export.cases import (
 )
 from hpcbench.interop.formats.export.nccl_tests import as_json, as_text
 from hpcbench.interop.formats.export.prometheus import as_prometheus, size_range
-from hpcbench.interop.formats.export.tables import as_otava
+from hpcbench.interop.formats.export.tables import OF_RUN, as_otava
 from hpcbench.interop.formats.export.timeline import as_perfetto
 from hpcbench.interop.formats.export.write import FORMATS, export_files
 from hpcbench.interop.formats.imported import import_files
@@ -187,7 +187,7 @@ def test_wrong_and_failed_cases_can_appear_right_to_no_reader_of_a_table() -> No
     text, lines = export("mixed", "nccl-tests")
     tables = [f"# {table}" for table in re.split(r"# nccl-tests version", text)[1:]]
     assert len(tables) == 2
-    for table, wrong in zip(tables, (0, 2), strict=True):
+    for table, wrong in zip(tables, (0, 1), strict=True):
         assert not dcgm_passes(table)
         assert f"# Out of bounds values : {wrong} FAILED" in table
         assert len(ramble(table)) == 1
@@ -436,7 +436,7 @@ def test_json_holds_one_table_and_reports_wrong_results() -> None:
     with pytest.raises(UsageError, match="holds one table, and there are 2"):
         export("mixed", "nccl-tests-json")
     data = json.loads(export("mixed", "nccl-tests-json", "broadcast")[0])
-    assert data["out_of_bounds"] == {"count": 2, "okay": "false"}
+    assert data["out_of_bounds"] == {"count": 1, "okay": "false"}
     assert [(row["size"], row["out_of_place"], (row["in_place"] or {}).get("nwrong"))
             for row in data["results"]] == [(64, None, 2), (4096, None, 0)]
     assert data["results"][0]["in_place"]["time"] == "nan"
@@ -829,3 +829,20 @@ def test_every_format_is_in_the_help_and_on_the_page() -> None:
     page = (ROOT / "docs" / "other-tools.md").read_text(encoding="utf-8")
     for name in FORMATS:
         assert re.search(rf"\b{name}\b", told) and f"`{name}`" in page
+
+
+def test_wrong_results_are_counted_as_nccl_tests_does(tmp_path: Path) -> None:
+    """Each measurement once, not its elements: a table that is read is written with its count."""
+    path = tmp_path / "wrong.log"
+    log = ROOT / "tests" / "data" / "foreign" / "all_reduce_8.txt"
+    path.write_text(log.read_text().replace("56.90       0", "56.90       7", 1).replace(
+        "values : 0 OK", "values : 1 FAILED"))
+    import_files([path], tmp_path / "wrong.h5", UserFacts())
+    done = hpcbench("export", str(tmp_path / "wrong.h5"), "--to", "nccl-tests")
+    assert "Out of bounds values : 1 FAILED" in done.stdout
+
+
+def test_the_page_lists_the_columns_of_a_run() -> None:
+    page = (ROOT / "docs" / "other-tools.md").read_text("utf-8")
+    listed = page.partition("in SI units, behind ")[2].partition(";")[0]
+    assert re.findall(r"`(\w+)`", listed) == [*OF_RUN]

@@ -144,7 +144,7 @@ def test_the_row_in_which_json_is_cut_is_counted(tmp_path: Path) -> None:
         path.write_text(text[:end])
         (tmp_path / "imported.h5").unlink(missing_ok=True)
         lines, code = import_files([path], tmp_path / "imported.h5", UserFacts())
-        assert [line for line in lines if " 1 row" in line and "left out" in line][:1] == (
+        assert [line for line in lines if "left out rows" in line and line.endswith(": 1")][:1] == (
             lines[:1] if left_out else []), lines
         assert code == ExitCode.INCOMPLETE
 

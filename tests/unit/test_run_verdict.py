@@ -58,7 +58,8 @@ RUNS: Mapping[str, tuple[str, str, Results]] = {
     "clean": (GREEN, "1 of 1 case", run_of()),
     "skipped by plan": (GREEN, "1 of 2 cases", run_of(bad("skipped"))),
     "nothing measured": (RED, "no case", make_results((bad("failed"),))),
-    "faults": (RED, "2 faults", run_of(bad("wrong"), faults=("a", "b"), findings=(NOISE,))),
+    "faults": (RED, "2 faults were injected; 1 of 2 cases gave wrong results; other processes",
+               run_of(bad("wrong"), faults=("a", "b"), findings=(NOISE,))),
     "not one run": (RED, "plan.json was", run_of(findings=(Finding(
         "HB140", "run", "plan.json was changed: so"),))),
     "lost ranks": (RED, "2 of 4 ranks", run_of(bad("wrong"), ranks_present=(0, 3))),

@@ -128,8 +128,8 @@ def _halves(table: tables.CommTable) -> Iterator[tuple[tables.CommRow, tables.Pr
 def _ranks(table: tables.CommTable, judged: implied_ranks.ImpliedRanks) -> Iterator[BrokenRule]:
     if table.ranks is not None and judged.chosen != table.ranks:
         yield _of(table, "ranks", table.line,
-                  f"busbw / algbw of {judged.agreeing} of {judged.asked} measurements means "
-                  f"n = {judged.text}; the file states {table.ranks}")
+                  f"busbw / algbw of {judged.agreeing} of {plural(judged.asked, 'measurement')} "
+                  f"means n = {judged.text}; the file states {table.ranks}")
 
 
 def _factors(table: tables.CommTable, judged: implied_ranks.ImpliedRanks) -> Iterator[BrokenRule]:
@@ -236,7 +236,7 @@ def _average(table: tables.CommTable, without: Collection[int] = ()) -> Iterator
     if average is None or not printed or _fits_as_printed(table):
         return
     if not n_missing or _needed(average, printed, n_missing).high < 0:
-        more = f", and {n_missing} more are not read" if n_missing else ""
+        more = f", and {_are(n_missing, ' more')} not read" if n_missing else ""
         yield _of_average(table, f"its {len(printed)} busbw have a mean of {_mean(printed)} "
                                  f"GB/s{more}")
 
@@ -250,7 +250,11 @@ def unproven_average(table: tables.CommTable, without: Collection[int] = ()) -> 
     needed = _needed(average, printed, n_missing)
     return None if needed.high < 0 else _of_average(
         table, f"the {len(printed)} busbw that are read have a mean of {_mean(printed)} GB/s: not "
-               f"checked, as {n_missing} are left out, which would have a mean of {needed} GB/s")
+               f"checked, as {_are(n_missing)} left out, which would have a mean of {needed} GB/s")
+
+
+def _are(count: int, more: str = "") -> str:
+    return f"{count}{more} {'is' if count == 1 else 'are'}"
 
 
 def _of_average(table: tables.CommTable, message: str) -> BrokenRule:
@@ -356,21 +360,22 @@ def wrong_rows(table: tables.CommTable) -> Iterator[BrokenRule]:
     for row in table.rows:
         wrong = [half.wrong for half in row.halves if half.wrong]
         if wrong or row.passed is False:
-            what = f"{sum(wrong)} wrong elements" if wrong else "validation failed"
+            what = plural(sum(wrong), "wrong element") if wrong else "validation failed"
             yield _of(table, "wrong", row.line, f"{what} at size {row.size_bytes} B")
 
 
 def _outside(table: tables.CommTable) -> Iterator[BrokenRule]:
     if table.out_of_bounds:
         yield _of(table, "wrong", table.lines.get("out_of_bounds", table.line),
-                  f"{table.out_of_bounds} values are out of bounds")
+                  f"values out of bounds: {table.out_of_bounds}")
 
 
 def _ends(table: tables.CommTable) -> Iterator[BrokenRule]:
     yield from (*_failures(table), *_too_slow(table), *_not_to_quote(table))
     if table.is_cut:
-        yield _of(table, "cut", table.line, f"no final lines after {len(table.rows)} rows: the "
-                                            "output was cut off or the program ended early")
+        rows = plural(len(table.rows), "row")
+        yield _of(table, "cut", table.line, f"no final lines after {rows}: the output was "
+                                            "cut off or the program ended early")
 
 
 def _failures(table: tables.CommTable) -> Iterator[BrokenRule]:
@@ -500,7 +505,7 @@ class Linting:
         what = ", ".join(f"{plural(count, 'table')} of {name}"
                          for name, count in self._tables.items())
         others = ", ".join((
-            *(f"{count} {why}" for why, count in self._unchecked.items()),
+            *(f"{why}: {count}" for why, count in self._unchecked.items()),
             *([f"busbw of {plural(self._no_factor, 'row')}, whose collective has no known factor "
                "(--collective)"] if self._no_factor else ())))
         return (f"{findings} in {plural(self.n_checked, 'row')} that can be "

@@ -126,7 +126,9 @@ class PerfTable:
 
     @property
     def n_wrong(self) -> int:
-        return sum(case.item.n_wrong or 0 for case in self.bad)
+        """Return how many measurements had wrong results: nccl-tests counts checks, not elements.
+        """
+        return sum(bool(case.item.n_wrong) for case in self.bad)
 
     @property
     def errors(self) -> tuple[str, ...]:

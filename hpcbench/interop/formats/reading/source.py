@@ -79,7 +79,7 @@ class Unread:
         """Yield a line for each kind, with the place of the first in the file ``name``."""
         for what, count, first in self.entries():
             place = f"{name}:{first}" if first is not None else name
-            yield f"{place}: left out {count} {what}"
+            yield f"{place}: left out {what}: {count}"
 
 
 def _count(
