@@ -259,6 +259,8 @@ MODELS: Mapping[str, ModelShape] = MappingProxyType({
     "transformer-large": _gpt(24, 2048, 16),
     # Ours, for tests and for a first run on a laptop: extents that 2, 4 and 8 ranks divide.
     "transformer-tiny": ModelShape("gpt", 8, 128, 8, 8, 512, 1024, 128),
+    "moe-tiny": ModelShape("llama", 4, 128, 8, 4, 512, 1024, 128,
+                           experts=Experts(8, 2, 256, shared_inner=128, dense_layers=1)),
 })
 
 

@@ -167,6 +167,15 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"hidden": 100}, "hidden=100 cannot be divided among the 8 heads"),
     ({"strategies": "single", "world_size": 4}, "single trains on one rank, not on 4"),
     ({"strategies": {"hsdp": {"replicas": 3}}}, "4 ranks cannot be divided evenly into 3"),
+    ({"strategies": {"moe": {"ep": 3}}}, "4 ranks cannot be divided evenly into groups of ep=3"),
+    ({"strategies": "moe"}, "has no experts"),
+    ({"strategies": "fsdp", "model": "mixtral-8x7b"}, "moe does"),
+    ({"strategies": {"moe": {"load": "matrix"}}, "model": "mixtral-8x7b"}, "load matrix"),
+    ({"strategies": {"moe": {"load": "max_over_mean:5"}}, "model": "mixtral-8x7b"},
+     "at most 4 x the mean"),
+    ({"strategies": "moe", "model": "deepseek-v3"}, "attention with latents"),
+    ({"strategies": {"moe": {"ep": 1, "dedup": "expert"}}, "model": "mixtral-8x7b"},
+     "no effect with ep=1"),
     ({"library": "transformers", "strategies": "tensor"},
      "the one of library transformers is trained whole, by single, data, zero1, fsdp, hsdp"),
     ({"library": "transformers", "model": "gpt2", "strategies": "qlora"},
@@ -481,12 +490,15 @@ SETS: dict[str, Any] = {
                {"pp": 2, "data": ["fsdp", "replicate"]}, {"tp": 2, "pp": 2}],
     "lora": {"over": ["data", "fsdp"]}, "qlora": {"over": ["data", "fsdp"]},
     "context": [{"cp": [0, 2], "rotate": ["allgather", "alltoall"]}, {"attention": "ulysses"}],
+    "moe": {"ep": [1, 2, 4]},
 }
+MODEL_OF = {"moe": {"model": "moe-tiny"}}
 
 
 @pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)
 def test_what_is_predicted_is_what_the_strategy_declares_it_calls(spec: Any) -> None:
-    for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16}).cases:
+    for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16,
+                         **MODEL_OF.get(spec.name, {})}).cases:
         assert case.skip is None, case.skip
         work = training_of(case)
         assert set(work.calls) <= set(collectives())

@@ -44,6 +44,11 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
     "fsdp": [NORMED | {"dtype": "bf16"}, {"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
              {"strategies": {"fsdp": {"reshard": BOTH}}}, LIBRARYS],
     "hsdp": [{"accumulation": 2}],
+    "moe": [{"model": "moe-tiny", "vocab": 256, "world_size": 4, **SGD, "strategies": {"moe": [
+                {"ep": 1}, {"ep": [2, 4], "load": "lognormal:1", "dedup": ["rank", "expert"]}]}},
+            {"model": "moe-tiny", "vocab": 256, "world_size": 4, "layers": 2, "dtype": "bf16",
+             "accumulation": 2, "strategies": {"moe": {
+                 "load": "max_over_mean:3,seed=2", "reshard": BOTH}}}],
     "tensor": [NORMED | {"world_size": 2, **SGD, "strategies": {
                    "tensor": {"sequence_parallel": BOTH}}},
                {"model": "gpt2", "layers": 1, "world_size": 2, "strategies": "tensor"},
@@ -187,6 +192,8 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": {"tensor": {"sequence_parallel": [False, True]}}, "dtype": ["fp32", "fp16"]},
     {"strategies": {"pipeline": {"schedule": ["1F1B", "ZBVZeroBubble"]}}},
     {"strategies": "model", "accumulation": 2},
+    {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2, "strategies": {
+        "moe": {"load": "zipf:1", "dedup": ["rank", "expert"]}}},
     {"strategies": {"lora": {"over": ["data", "fsdp"]}}, "checkpointing": "full"},
     {"strategies": ["data", "lora"], "loss": "linear_cross_entropy"},
     {"strategies": ["fsdp", "lora", "tensor"], "checkpointing": ["attention", "selective:3"]},
@@ -205,7 +212,8 @@ def real_works(common: dict[str, Any] = GPT2, blocks: Sequence[dict[str, Any]] =
 
 
 def predicted(work: Training, rank: int) -> tuple[dict[str, list[int]], int]:
-    expected = predict_stage(work, stages_of(work)[rank // work.tp % work.pp])
+    stages = stages_of(work)
+    expected = predict_stage(work, stages[rank // work.tp % len(stages)])
     return {one.collective: [one.count, one.size_bytes, one.wire_bytes]
             for one in expected.calls}, expected.hardware_flops
 
@@ -213,7 +221,7 @@ def predicted(work: Training, rank: int) -> tuple[dict[str, list[int]], int]:
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
 @pytest.mark.parametrize("work", real_works(), ids=lambda work: work.strategy)
 def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> None:
-    uneven = work.pp > 1 or work.strategy == "zero1"
+    uneven = work.pp > 1 or work.strategy in ("zero1", "moe")
     for rank in (0, 1) if uneven else (work.cp - 1,):  # of a context the last has most
         with stepped(work, rank) as operation:
             counted = count_step(work, operation._strategy, operation._loader.batch(1, 0, 4))

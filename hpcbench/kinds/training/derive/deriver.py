@@ -189,6 +189,13 @@ OWN_STEPS = document("own_steps", "steps of each rank without communication",
                      type=slow_ranks.OwnSteps)
 NOT_PAIRED = document("not_paired", "why there are no numbers of exposed communication",
                       type=tuple[str, ...])
+EXPERTS = (
+    whole("expert_tokens", "of the busiest expert, of a part of a batch of the ranks that divide "
+          "the experts"),
+    metric("expert_max_over_mean", "the same over the mean of all experts (MaxVio + 1)",
+           title="expert load", show=Show.NUMBER, optional=True),
+    metric("received_max_over_mean", "the most tokens that a rank is sent over the mean of ranks"))
+"""How uneven a load of experts is."""
 BUBBLE = metric("bubble_predicted", "idle share, as the schedule predicts")
 IS_PARTNER = document("is_partner", "whether it is shown beside its training", type=bool)
 SCALING, EFFICIENCY, BASE, BASE_RANKS, BASE_RATE = SCALINGS = (
@@ -248,8 +255,8 @@ METRICS = (
     *(metric(name, "median over ranks of each one's median of the phase") for name in PHASES),
     *(whole(name, "held by the rank with most") for name in MEMORY), PEAK_OF, *CHECKPOINT,
     PARITY, READ_AGAIN, OFF, ONLY, *(one for pair in _OVER_PASSES for one in pair),
-    OWN_STEPS, NOT_PAIRED, BUBBLE, IS_PARTNER, *SCALINGS, SCORE, *FACTORS, COMPUTATION_SCALING,
-    GLOBAL, LIMIT, SOURCE, USEFUL,
+    OWN_STEPS, NOT_PAIRED, *EXPERTS, BUBBLE, IS_PARTNER, *SCALINGS, SCORE, *FACTORS,
+    COMPUTATION_SCALING, GLOBAL, LIMIT, SOURCE, USEFUL,
     *sorted((one for one in COUNTED if one.name not in MEMORY), key=lambda one: one.units),
     SCORES_AGAIN, ACTIVATIONS_OF, NOT_COUNTED,
     STALLS, SLOW_PHASES, LATE_RANK, SLOW_ALONE, COUNTERPART, SAME_PROGRAM, *roofline.ROOFLINE,

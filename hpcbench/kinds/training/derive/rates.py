@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from hpcbench.kinds.training.plan.experts import routing_of, shares_of
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.models import EXECUTED
 from hpcbench.kinds.training.plan.predict import Demands, is_predicted, predict, predict_stage
-from hpcbench.kinds.training.plan.spec import alone_by, trained_part
+from hpcbench.kinds.training.plan.spec import alone_by, layout_of, trained_part
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.operations.collectives import collective_spec
@@ -223,12 +224,23 @@ def _predicted(case: Case) -> Values:
     if not is_predicted(work):
         return {}
     needs = predict(work)
-    return {"step_calls_predicted": needs.collectives,
+    return {**_load(work), "step_calls_predicted": needs.collectives,
             "wire_bytes_predicted": needs.carried_on(case.library),
             "flops_predicted": needs.hardware_flops,
             # not of the fullest moment, which may be the update, after the last activation is gone
             "activations_bytes_predicted": max(
                 moment.activations for stage in stages_of(work) for moment in moments(work, stage))}
+
+
+def _load(work: Training) -> Values:
+    """Return how unevenly experts and the ranks that have them are loaded."""
+    if layout_of(work).experts is None:
+        return {}
+    routing, shares = routing_of(work), shares_of(work)
+    tokens, received = routing.of_experts(), [share.received for share in shares]
+    return {"expert_tokens": max(tokens),
+            "expert_max_over_mean": max(tokens) * len(tokens) / sum(tokens),
+            "received_max_over_mean": max(received) * len(received) / sum(received)}
 
 
 FORWARD, BACKWARD, BOTH, EXCHANGE, OPTIMIZER = (

@@ -19,6 +19,7 @@ from hpcbench.kinds.training.plan.any_model import (
     resnet_of,
     why_no_model,
 )
+from hpcbench.kinds.training.plan.experts import unfit_experts
 from hpcbench.kinds.training.plan.model_file import EXTENTS, untrained
 from hpcbench.kinds.training.plan.models import ATTENTION, count, shape_of
 from hpcbench.kinds.training.plan.predict import predict
@@ -51,8 +52,8 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
     if work.of_images:
         return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
                 or _too_few_values(work) or _no_communication(work))
-    return (untrained(shape_of(work)) or _of_library(work) or _uncompiled(work)
-            or _not_in_parts(work) or _indivisible(work) or spec.unfit(work)
+    return (untrained(shape_of(work)) or unfit_experts(work) or _of_library(work)
+            or _uncompiled(work) or _not_in_parts(work) or _indivisible(work) or spec.unfit(work)
             or _no_communication(work))
 
 

@@ -14,7 +14,14 @@ from typing import NamedTuple
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import step as steps
-from hpcbench.kinds.training.plan.spec import Groups, adapters_of, buckets, travelling_bytes
+from hpcbench.kinds.training.plan.experts import is_of_experts, shares_of
+from hpcbench.kinds.training.plan.spec import (
+    Groups,
+    adapters_of,
+    buckets,
+    layout_of,
+    travelling_bytes,
+)
 from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
 from hpcbench.operations.models import ModelShape
 from hpcbench.records import dataclass
@@ -37,39 +44,48 @@ class _Parts(NamedTuple):
     shape: any_model.AnyShape
     stage: steps.Stage
     tp: int
+    ep: int
     adapters: models.Adapters | None
     narrow: int
 
 
 def rank_parameters(work: Training, stage: steps.Stage) -> RankParameters:
     adapters = adapters_of(work)
+    spread = layout_of(work).experts
     only_parts = steps.Stage(blocks=stage.blocks, first=stage.first, last=stage.last,
                              alone=stage.alone)
-    return _parameters_of(_Parts(any_model.model_of(work), only_parts, work.tp, adapters,
-                                 DTYPE_BYTES[work.dtype] if adapters else 0))
+    return _parameters_of(_Parts(
+        any_model.model_of(work), only_parts, work.tp, spread.ep if spread else 1, adapters,
+        DTYPE_BYTES[work.dtype] if adapters else 0))
 
 
 @lru_cache(maxsize=_KEPT)
-def sharded(local: models.Parameters, shards: int) -> models.Parameters:
+def sharded(local: models.Parameters, shards: int, ep: int = 1) -> models.Parameters:
+    """Return a rank's shards; those of experts are as many fewer as ranks divide the experts."""
     if shards == 1:
         return local
-    return models.Parameters(tuple(item._replace(
-        extents=(-(-item.extents[0] // shards), *item.extents[1:])) for item in local.tensors))
+    return models.Parameters(tuple(item._replace(extents=(
+        (item.extents[0], item.extents[1] * ep // shards, *item.extents[2:])
+        if ep > 1 and is_of_experts(item.name) else
+        (-(-item.extents[0] // shards), *item.extents[1:]))) for item in local.tensors))
 
 
 @lru_cache(maxsize=_KEPT)
 def _parameters_of(parts: _Parts) -> RankParameters:
     def laid_out(tensors: list[models.Tensor]) -> models.Parameters:
         return models.Parameters(tuple(_laid_out(parts, [
-            item._replace(extents=_part(item, parts.tp)) for item in tensors])))
+            item._replace(extents=_part(item, parts)) for item in tensors])))
 
     tensors, numbers = parts.stage.tensors(parts.shape), parts.stage.blocks
     whole = models.Parameters(tuple(
-        item._replace(extents=_part(item, parts.tp)) for item in tensors))
+        item._replace(extents=_part(item, parts)) for item in tensors))
     if isinstance(parts.shape, any_model.ResNetShape):
         blocks = tuple(laid_out(any_model.part_tensors(parts.shape, one)) for one in numbers)
-    else:  # blocks of a transformer are alike: one object
-        blocks = (laid_out(any_model.part_tensors(parts.shape, 0)),) * len(numbers)
+    else:  # blocks of a transformer are alike, but for those without experts: one object
+        kinds = {models.has_experts(parts.shape, one): one for one in numbers}
+        made = {kind: laid_out(any_model.part_tensors(parts.shape, one))
+                for kind, one in kinds.items()}
+        blocks = tuple(made[models.has_experts(parts.shape, one)] for one in numbers)
     return RankParameters(whole, laid_out(tensors), blocks)
 
 
@@ -90,9 +106,11 @@ def _laid_out(parts: _Parts, parameters: Iterable[models.Tensor]) -> list[models
     return tensors
 
 
-def _part(item: models.Tensor, tp: int) -> tuple[int, ...]:
+def _part(item: models.Tensor, parts: _Parts) -> tuple[int, ...]:
     product, _, kind = item.name.rpartition(".")
-    rows, *columns = item.extents
+    (rows, *columns), tp = item.extents, parts.tp
+    if is_of_experts(item.name):
+        return (rows // parts.ep, *columns)
     if product.endswith(models.COLUMNWISE) or product in ("embedding.tokens", "head.logits"):
         return (-(-rows // tp), *columns)
     if product.endswith(models.ROWWISE) and kind == "weight":
@@ -159,7 +177,7 @@ def moments(work: Training, stage: steps.Stage) -> tuple[Memory, ...]:
     step, (whole, local, blocks) = steps.step_of(work), rank_parameters(work, stage)
     layout = step.layout
     rank = _Rank(work, stage, step, any_model.model_of(work), whole, local,
-                 sharded(local, layout.shards), blocks)
+                 sharded(local, layout.shards, layout.experts.ep if layout.experts else 1), blocks)
     parameters = rank.own.held_bytes + models.scale_bytes(layout.adapters, whole.tensors)
     optimizer = state_bytes(work.optimizer, rank.own.trained, layout.state_ranks)
     always = _always(rank)
@@ -213,6 +231,8 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     if isinstance(rank.shape, any_model.ResNetShape):
         return _of_images(rank, rank.shape)
     kept, shape = step.kept, rank.shape
+    if step.layout.experts and shape.experts:
+        return _with_experts(rank, shape)
     full = steps.block_bytes(shape, kept)
     less = steps.recomputed_bytes(shape, kept, work.checkpointing)
     again = [models.is_recomputed(work.checkpointing, number) for number in stage.blocks]
@@ -230,6 +250,23 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     of_token = (others + everything + loss, others + everything - behind + block[0],
                 others + before + first + block[1], others + before, 0)
     return tuple(int(step.tokens * each) for each in of_token)
+
+
+def _with_experts(rank: _Rank, shape: ModelShape) -> tuple[int, ...]:
+    step, tokens, share = rank.step, rank.step.tokens, shares_of(rank.work)[rank.stage.rank]
+    assert step.layout.experts  # noqa: S101  (asked of layouts that have)
+    kept, by_rank = step.kept, step.layout.experts.dedup == "rank"
+    of_experts = steps.expert_block_bytes(shape, kept, tokens, share, by_rank)
+    full = [of_experts if models.has_experts(shape, number) else steps.block_bytes(shape, kept)
+            for number in rank.stage.blocks]
+    works = [steps.expert_working_bytes(shape, kept, tokens, share)
+             if models.has_experts(shape, number) else steps.working_bytes(shape, kept)
+             for number in (rank.stage.blocks[-1], rank.stage.blocks[0])]
+    before, behind = steps.embedding_bytes(shape, kept), steps.head_bytes(shape, kept)
+    everything = sum(full) + before + behind
+    return tuple(int(tokens * each) for each in (
+        everything + steps.loss_bytes(shape, kept), everything - behind + works[0],
+        before + full[0] + works[1], before, 0))
 
 
 def _of_images(rank: _Rank, shape: any_model.ResNetShape) -> tuple[int, ...]:

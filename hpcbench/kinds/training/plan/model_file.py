@@ -63,7 +63,7 @@ def untrained(shape: ModelShape) -> str | None:
              "phi": "attention and MLP that add to the same input",
              "mpt": "attention with biases by distance (ALiBi)"}.get(shape.family)
     parts = [part for part in (
-        built, "experts" if shape.experts else "", shape.unlike,
+        built, shape.unlike,
         "attention with latents (MLA)" if shape.latent else "") if part]
     return (f"no block here has {' and '.join(parts)}: the model is counted (hpcbench model), not "
             "trained") if parts else None

@@ -146,7 +146,7 @@ def active_parameters(shape: ModelShape) -> int:
     """Return how many of the parameters a token meets: all but those of other tokens' experts."""
     if shape.experts is None:
         return parameters(shape)
-    idle = (shape.experts.number - shape.experts.per_token) * _expert_weights(shape, shape.experts)
+    idle = (shape.experts.number - shape.experts.per_token) * expert_weights(shape)
     return parameters(shape) - _kinds(shape)[-1][1] * idle
 
 
@@ -160,8 +160,9 @@ def has_experts(shape: ModelShape, block: int) -> bool:
     return shape.experts is not None and block >= shape.experts.dense_layers
 
 
-def _expert_weights(shape: ModelShape, experts: Experts) -> int:
-    return 3 * shape.hidden * experts.inner
+def expert_weights(shape: ModelShape) -> int:
+    """Return the weights of one routed expert."""
+    return 3 * shape.hidden * shape.experts.inner if shape.experts else 0
 
 
 def block_weights(shape: ModelShape, number: int = 0) -> int:
@@ -170,7 +171,7 @@ def block_weights(shape: ModelShape, number: int = 0) -> int:
     if shape.experts and has_experts(shape, number):
         experts = shape.experts
         return (attention + experts.number * shape.hidden
-                + experts.per_token * _expert_weights(shape, experts)
+                + experts.per_token * expert_weights(shape)
                 + 3 * shape.hidden * experts.shared_inner)
     return attention + (3 if shape.gated else 2) * shape.hidden * shape.inner
 

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 from hpcbench.kinds.training.plan import any_model, context, models
 from hpcbench.kinds.training.plan import spec as traffic
+from hpcbench.kinds.training.plan.experts import apart_experts, shares_of
 from hpcbench.kinds.training.plan.memory import Memory, memory_of, rank_parameters, state_bytes
 from hpcbench.kinds.training.plan.spec import (
     Calls,
     adapters_of,
     buckets,
     calls,
+    layout_of,
     own_traffic,
     strategy,
 )
@@ -233,6 +235,8 @@ def _flops(work: Training, stage: Stage) -> int:
         return any_model.stage_flops(shape, stage.blocks, work.batch_size)
     if adapters_of(work):  # which no strategy divides among stages
         return hardware_flops(work) // work.dp
+    if layout_of(work).experts and shape.experts:
+        return hardware_flops(work) // work.dp + _of_more_pairs(work, shape, stage)
     one, two = (dict(models.flops(replace(shape, layers=layers), work.batch_size))[models.EXECUTED]
                 for layers in (1, 2))
     again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
@@ -243,6 +247,30 @@ def _flops(work: Training, stage: Stage) -> int:
         head += 2 * shape.vocab * shape.hidden * shape.seq_length * work.batch_size
     every = len(stage.blocks) * (two - one) + again * of_recomputed + head
     return context.shared_flops(work, every, 3 * len(stage.blocks) + again) // work.tp
+
+
+def _of_more_pairs(work: Training, shape: ModelShape, stage: Stage) -> int:
+    """Return the FLOPs of a step of a rank beyond those of its own tokens' experts."""
+    share, parts = shares_of(work)[stage.rank], step_of(work).parts
+    of_pair = 6 * models.expert_weights(shape)
+    return (share.pairs - share.own_pairs) * of_pair * parts * _blocks_with_experts(shape, stage)
+
+
+def _blocks_with_experts(shape: ModelShape, stage: Stage) -> int:
+    return sum(models.has_experts(shape, number) for number in stage.blocks)
+
+
+def expert_calls(work: Training, shape: ModelShape, stage: Stage, step: Step) -> Calls:
+    """Return the all_to_all of a rank: rows there and back, and in backward their gradients; and
+    weights of pairs where the experts' ranks add up. Sizes are those of what the rank sends."""
+    share, spread = shares_of(work)[stage.rank], step.layout.experts
+    assert spread is not None  # noqa: S101  (asked of layouts that have one)
+    row = shape.hidden * step.kept.element
+    sizes = 2 * [share.sent * row, share.received * row]
+    if spread.dedup == "rank":
+        sizes += [share.own_pairs * _GRADIENT, share.pairs * _GRADIENT]
+    return calls("all_to_all", spread.ep,
+                 sizes * step.parts * _blocks_with_experts(shape, stage))
 
 
 class GroupedCalls(NamedTuple):
@@ -262,7 +290,9 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
     layout, apart = step.layout, work.pp * work.tp
     _, local, blocks = rank_parameters(work, stage)
     made: list[GroupedCalls] = []
-    if groups := layout.groups:
+    if layout.experts and layout.experts.ep > 1 and layout.groups:
+        made += _calls_with_experts(work, stage, layout.groups, layout.experts.ep)
+    elif groups := layout.groups:
         made += [GroupedCalls(one, *((groups.copies, groups.shards * apart)
                                      if one.collective == "all_reduce" else (groups.shards, apart)))
                  for one in traffic.fsdp_calls(
@@ -288,6 +318,21 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
         made.append(GroupedCalls(
             traffic.calls("all_reduce", agreeing[0], [_OVERFLOWED]), *agreeing))
     return made
+
+
+def _calls_with_experts(
+    work: Training, stage: Stage, groups: traffic.Groups, ep: int,
+) -> Iterator[GroupedCalls]:
+    _, local, blocks = rank_parameters(work, stage)
+    of_all, of_experts = zip(*(apart_experts(block) for block in blocks), strict=True)
+    for one in traffic.fsdp_calls(of_all, _roots(local, alone=stage.alone), groups):
+        yield GroupedCalls(one, groups.shards, 1)
+    fewer = replace(groups, shards=groups.shards // ep)
+    for one in traffic.fsdp_calls([one for one in of_experts if one.tensors], [], fewer):
+        yield GroupedCalls(one, fewer.shards, ep)
+    shape = any_model.model_of(work)
+    assert isinstance(shape, ModelShape)  # noqa: S101  (others have no experts)
+    yield GroupedCalls(expert_calls(work, shape, stage, step_of(work)), ep, 1)
 
 
 @lru_cache(maxsize=_KEPT)

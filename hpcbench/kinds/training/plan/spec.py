@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 from hpcbench.config.section import OptionAxes
+from hpcbench.kinds.training.plan.experts import Spread, is_of_experts
 from hpcbench.kinds.training.plan.models import Adapters, Parameters, Tensor, of_each
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.collectives import collective_spec
@@ -155,7 +156,8 @@ class Layout:
     ``groups``: parameters that are handled block by block (FSDP). ``buckets``: DDP.
     ``state_ranks``: ranks that divide optimizer states alone (ZeRO stage 1). ``by_tokens``:
     sequence parallel, ``by_words``: loss parallel. ``adapters``: all that is trained, if set.
-    ``balanced``: dynamic shares. ``context``: ranks share the tokens of a sample."""
+    ``balanced``: dynamic shares. ``context``: ranks share the tokens of a sample. ``experts``: how
+    experts are spread over neighbours; the groups' shards of them are as many fewer."""
 
     groups: Groups | None = None
     buckets: Buckets | None = None
@@ -166,6 +168,7 @@ class Layout:
     adapters: Adapters | None = None
     balanced: bool = False
     context: TokenSharing | None = None
+    experts: Spread | None = None
 
     @property
     def shards(self) -> int:
@@ -253,8 +256,11 @@ def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=_KEPT)
 def sharded_bytes(group: Parameters, shards: int, element_bytes: int) -> int:
-    """Return the size of parameters that FSDP gathers together, each padded to equal shards."""
-    return sum(-(-item.extents[0] // shards) * shards * (item.elements // item.extents[0])
+    """Return the size of parameters that FSDP gathers together, each padded to equal shards.
+
+    Experts, which are divided themselves, are sharded in another dimension, evenly."""
+    return sum((item.elements if is_of_experts(item.name) and item.extents[0] % shards else
+                -(-item.extents[0] // shards) * shards * (item.elements // item.extents[0]))
                * travelling_bytes(item, element_bytes) for item in group.tensors)
 
 

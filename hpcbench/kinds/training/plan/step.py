@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, part_tensors
+from hpcbench.kinds.training.plan.experts import Share
 from hpcbench.kinds.training.plan.models import (
     ATTENTION,
     Adapters,
@@ -81,6 +83,32 @@ def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     divided = mlp + low_rank * kept.element
     return (2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element
             + divided // (1 if adapters else kept.tp) + attention_bytes(shape, kept))
+
+
+def expert_block_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int, share: Share,
+                       by_rank: bool) -> float:
+    """Return the bytes of a token that a block with experts keeps on a rank with such a share.
+
+    The router keeps its probabilities in fp32, those chosen, and their sum; the experts what an MLP
+    does, for each pair; what is weighed is kept: pairs, or rows that have come back."""
+    experts = shape.experts
+    assert experts is not None  # noqa: S101  (asked of blocks that have them)
+    router = _WIDEST * (experts.number + experts.per_token + 1)
+    shared = 4 * experts.shared_inner * kept.element
+    pair = (shape.hidden + 4 * experts.inner) * kept.element
+    weighed = (share.pairs if by_rank else share.sent) * (shape.hidden * kept.element + _WIDEST)
+    return (block_bytes(replace(shape, inner=0), kept) + router + shared
+            + (share.pairs * pair + weighed) / tokens)
+
+
+def expert_working_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int,
+                         share: Share) -> float:
+    """Return the same as `working_bytes` of a block with experts."""
+    experts = shape.experts
+    assert experts is not None  # noqa: S101  (asked of blocks that have them)
+    inner = 2 * (experts.inner * share.pairs / tokens + experts.shared_inner)
+    rows = shape.hidden * (share.pairs + share.received + share.sent) / tokens
+    return 2 * shape.hidden * kept.wide + (inner + rows) * kept.element
 
 
 def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
@@ -237,7 +265,7 @@ def unfit_to_balance(work: Training) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A pipeline rank's part of a model; without a pipeline all of it.
+    """A pipeline rank's part of a model; without a pipeline all of it, but for others' experts.
 
     ``first`` and ``last``: it has embedding or stem, and the head. ``alone``: a tied weight is
     copied, since the head is on another rank. ``in_flight``: micro-batches whose activations it
@@ -262,10 +290,12 @@ class Stage:
 
 
 def stages_of(work: Training) -> list[Stage]:
-    """Return the part of each pipeline rank; one entry without a pipeline."""
-    pipelined = pipelining(work)
+    """Return the part of each pipeline rank, or rank of a group that divides experts; one entry
+    without either."""
+    pipelined, spread = pipelining(work), layout_of(work).experts
     if pipelined is None:
-        return [Stage(blocks=tuple(range(work.layers)))]
+        return [Stage(rank=rank, blocks=tuple(range(work.layers)))
+                for rank in range(spread.ep if spread else 1)]
     return [_stage(work, pipelined, rank) for rank in range(work.pp)]
 
 

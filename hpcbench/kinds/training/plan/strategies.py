@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan import context, spec
+from hpcbench.kinds.training.plan.experts import spread_of
 from hpcbench.kinds.training.plan.models import (
     NF4_BLOCK,
     TARGETS,
@@ -24,6 +25,7 @@ from hpcbench.kinds.training.plan.models import (
 )
 from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.loads import BALANCED, DEDUPS, Load
 from hpcbench.plan.points import Option, Values
 
 _RUN = "hpcbench.kinds.training.run.strategies"
@@ -151,6 +153,28 @@ _OF_SAMPLES = (
         options=MappingProxyType({**_SHARDED, "replicas": Values(2)}),
         later_options=(SYNC_EACH,)),
 )
+
+
+def _of_experts(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
+    if ranks % int(options["ep"]):
+        return f"{ranks} ranks cannot be divided evenly into groups of ep={options['ep']}"
+    return spec.Degrees(dp=ranks)
+
+
+def _experts_calls(work: Training) -> tuple[str, ...]:
+    exchange = ("all_to_all",) if int(work.option("ep")) > 1 else ()
+    return ("all_gather", "reduce_scatter", *exchange, *agreed(work))
+
+
+_MOE = spec.StrategySpec(
+    name="moe", meaning="fsdp whose experts are divided among neighbours, to whom tokens travel",
+    runner=f"{_RUN}.moe:ExpertParallel", order=55, also=("ep", "expert_parallel", "experts"),
+    degrees=_of_experts, unfit=_unfit_to_sync, calls=_experts_calls,
+    layout=lambda work: spec.Layout(groups=sharded_groups(work), experts=spread_of(work)),
+    idle=lambda options: {"dedup": "with ep=1"} if options["ep"] == 1 else {},
+    options=MappingProxyType({
+        **_SHARDED, "ep": Values(2),
+        "load": Values(BALANCED, parse=Load.from_text), "dedup": Values("rank", DEDUPS)}))
 
 
 _SWITCH = Values(False, (False, True))
@@ -427,4 +451,4 @@ _QLORA = replace(
     _LORA, name="qlora", meaning="the same over weights in 4 bits (NF4, peft and bitsandbytes)",
     order=110, layout=partial(_adapters_layout, packed=True), modules=("peft", "bitsandbytes"),
     unfit=_rows_are_blocks)
-SPECS = (*_OF_SAMPLES, *_OF_MODEL, _CONTEXT, _LORA, _QLORA)
+SPECS = (*_OF_SAMPLES, _MOE, *_OF_MODEL, _CONTEXT, _LORA, _QLORA)

@@ -20,8 +20,8 @@ CHUNKED = "chunked_cross_entropy"
 LINEAR = "linear_cross_entropy"
 """torch's product and loss in one: gradients of a few rows' logits are made as these are."""
 LOSSES = (CROSS_ENTROPY, CHUNKED, LINEAR)
-_SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "tensor", "model", "pipeline", "hybrid",
-               "lora", "qlora", "context")
+_SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "moe", "tensor", "model", "pipeline",
+               "hybrid", "lora", "qlora", "context")
 """Strategies whose first step counts what the next ones do. Plug-ins are not among them."""
 _AXES = (
     "strategy", "model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",

@@ -17,7 +17,7 @@ from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters
 from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
 from hpcbench.kinds.training.plan.models import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.spec import registry, strategies
-from hpcbench.kinds.training.plan.step import stages_of
+from hpcbench.kinds.training.plan.step import Stage, stages_of
 from hpcbench.kinds.training.present import charts, tables
 from hpcbench.kinds.training.present.charts import Items
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
@@ -164,10 +164,8 @@ def demand_lines(work: workload.Training) -> Iterator[str]:
     if work.adapters:
         yield (f"trained: {work.adapters:,} parameters of adapters, with {work.parameters:,} of "
                "the model, which are frozen")
-    for stage in stages_of(work):
+    for where, stage in _places(work):
         expected = predict.predict_stage(work, stage)
-        where = ("each rank" if stage.first and stage.last else
-                 f"the ranks with blocks {cells.span_text(stage.blocks)}")
         calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
         wire, carried = (expected.carried_on(library) for library in ("", "gloo"))
         on_gloo = f" ({round_bytes(carried)} on gloo)" if carried != wire else ""
@@ -180,6 +178,19 @@ def demand_lines(work: workload.Training) -> Iterator[str]:
                    f"{attention_imbalance(work):.2f} x the mean of those that share a sample")
         yield (f"  at most {round_bytes(expected.memory.total)}, at the {expected.memory.moment}: "
                f"{parts}")
+
+
+def _places(work: workload.Training) -> Iterator[tuple[str, Stage]]:
+    """Yield ranks that differ, in words, and what they have; of those with experts two."""
+    stages = stages_of(work)
+    if len(stages) > 1 and work.pp == 1:
+        busiest = max(stages, key=lambda stage: predict.predict_stage(work, stage).hardware_flops)
+        yield from (("rank 0", stages[0]),) if busiest.rank else ()
+        yield f"rank {busiest.rank}, which no rank is busier than", busiest
+        return
+    for stage in stages:
+        yield ("each rank" if stage.first and stage.last else
+               f"the ranks with blocks {cells.span_text(stage.blocks)}"), stage
 
 
 def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:

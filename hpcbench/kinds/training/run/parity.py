@@ -21,6 +21,7 @@ from hpcbench.backends.devices import free_bytes
 from hpcbench.kinds.training.plan import context, planner
 from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.build_workload import counted, why_not
+from hpcbench.kinds.training.plan.experts import ranks_of_expert, with_small_experts
 from hpcbench.kinds.training.plan.models import NF4_BLOCK
 from hpcbench.kinds.training.plan.spec import adapters_of, strategy
 from hpcbench.kinds.training.plan.step import is_dynamic, step_of, uneven_shares
@@ -70,9 +71,11 @@ def small_training(spec: Training) -> Training:
     heads = kv_heads * min(2, spec.heads // spec.kv_heads)
     adapters = adapters_of(spec)
     hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
+    hidden = math.lcm(hidden, ranks_of_expert(spec))
     small = replace(
         spec, data=SYNTHETIC, changed=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
         inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
+        architecture=with_small_experts(spec, 2 * hidden),
         seq_length=_few_tokens(spec, _TOKENS))
     return counted(_shallow(small, least=2 * spec.pp))
 

@@ -41,6 +41,7 @@ from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import NARROW_BIAS, init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import TIED, plain_name
 from hpcbench.kinds.training.run.strategies import base
+from hpcbench.kinds.training.run.strategies.moe import route_alone
 from hpcbench.operations.data import DTYPES, all_gather_tensor
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
@@ -67,6 +68,7 @@ class Reference:
         self.buffers: list[dict[str, torch.Tensor]] = []
         for replica in range(spec.dp):
             self._model.load_state_dict(self.start, strict=False)
+            route_alone(spec, self._model, replica, device)
             self._losses += self._backward(
                 loader.batch(0, replica * spec.batch_size, spec.batch_size))
             self.buffers.append(self._buffers())
@@ -276,7 +278,7 @@ def sums(name: str, parameter: torch.Tensor, value: torch.Tensor) -> torch.Tenso
     if not own.numel():
         return found
     rows, columns = len(own), own[0].numel()
-    at, beside = int(first[0]), int(first[1]) if len(first) == 2 else 0
+    at, beside = int(first[0]), int(first[1]) * own[0][0].numel() if len(first) > 1 else 0
     found[:_PLACE] = torch.tensor([at, rows, beside, columns])
     device = in_fp64(own.device)
     of_rows = _signs(name, 0, extents[0])[at:at + rows].to(device)

@@ -64,6 +64,7 @@ from hpcbench.units import round_bytes
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 _OF_CPU = "_scaled_dot_product_flash_attention_for_cpu"
+_GROUPED = "_grouped_mm"
 _FUSED_LOSS = "_linear_cross_entropy_batch_chunked"
 _ATTENTION_BACKWARD = frozenset({
     "_scaled_dot_product_flash_attention_backward", f"{_OF_CPU}_backward",
@@ -130,6 +131,9 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
             self.flops += 2 * args[0].numel() * len(args[1]) * (1 + sum(args[12:14]))
         elif name == _OF_CPU:  # torch 2.13 has no formula for it
             self.flops += flop_counter.sdpa_flop_count(*(one.shape for one in args[:3]))
+        elif name == _GROUPED:  # rows times the matrix of their group, or their sum for each group
+            (rows, inputs), weights = args[0].shape, args[1]
+            self.flops += 2 * rows * inputs * weights.shape[-1]
         elif formula := flop_counter.flop_registry.get(func._overloadpacket):
             self.flops += formula(*args, **named, out_val=result)
 

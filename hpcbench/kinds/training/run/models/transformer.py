@@ -17,7 +17,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from hpcbench.kinds.training.plan.models import has_experts
 from hpcbench.kinds.training.plan.step import LOSS_CHUNKS
+from hpcbench.kinds.training.run.models.experts import MixtureOfExperts
 from hpcbench.kinds.training.run.models.model import Model, of_transformer
 from hpcbench.operations.models import ModelShape
 
@@ -116,18 +118,24 @@ class FeedForward(nn.Module):  # type: ignore[misc]
     With a ``gate``, SwiGLU, or GELU in its place: Shazeer, GLU Variants Improve Transformer,
     arXiv:2002.05202 (2020)."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, inner: int) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[shape.activation or shape.built.activation]
-        self.gate = (nn.Linear(shape.hidden, shape.inner, bias=shape.biased) if shape.gated else
-                     None)
-        self.up = nn.Linear(shape.hidden, shape.inner, bias=shape.biased)
-        self.down = nn.Linear(shape.inner, shape.hidden, bias=shape.biased)
+        self.gate = nn.Linear(shape.hidden, inner, bias=shape.biased) if shape.gated else None
+        self.up = nn.Linear(shape.hidden, inner, bias=shape.biased)
+        self.down = nn.Linear(inner, shape.hidden, bias=shape.biased)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.gate is not None:
             return self.down(self.activation(self.gate(x)) * self.up(x))
         return self.down(self.activation(self.up(x)))
+
+
+def make_mlp(shape: ModelShape, block: int) -> nn.Module:
+    if not (shape.experts and has_experts(shape, block)):
+        return FeedForward(shape, shape.inner)
+    shared = shape.experts.shared_inner
+    return MixtureOfExperts(shape, shape.experts, FeedForward(shape, shared) if shared else None)
 
 
 def norm_eps(shape: ModelShape) -> float:
@@ -143,13 +151,13 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]
     """Attention and MLP, each added to its input. Norms stand before each, or in BERT after each
     sum."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, number: int) -> None:
         super().__init__()
         self.norms_first = shape.family != "bert"
         self.attention_norm = make_norm(shape)
         self.attention = Attention(shape)
         self.mlp_norm = make_norm(shape)
-        self.mlp = FeedForward(shape)
+        self.mlp = make_mlp(shape, number)
 
     def forward(self, x: torch.Tensor, rotation: RotaryEmbedding | None) -> torch.Tensor:
         if self.norms_first:
@@ -161,7 +169,8 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]
 
 TIED = ("head.logits.weight", "embedding.tokens.weight")
 """The weight of the logits, and the one that it is where they are tied."""
-_INTO_RESIDUAL = re.compile(r"blocks\.\d+\.(attention\.o|mlp\.down)\.weight")
+_INTO_RESIDUAL = re.compile(
+    r"blocks\.\d+\.((attention\.o|mlp\.(shared\.)?down)\.weight|mlp\.experts\.down)")
 
 
 def plain_name(shape: ModelShape, name: str) -> str:
@@ -261,7 +270,8 @@ class Transformer(Model):
         self.shape = shape
         self.places: torch.Tensor | None = None
         self.embedding = Embedding(shape) if blocks.start == 0 else None
-        self.blocks = nn.ModuleDict({str(number): TransformerBlock(shape) for number in blocks})
+        self.blocks = nn.ModuleDict({
+            str(number): TransformerBlock(shape, number) for number in blocks})
         self.head = TokenHead(shape) if blocks.stop == shape.layers else None
         self.complete()
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.autograd import Variable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from hpcbench.kinds.training.plan.spec import layout_of
 from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
@@ -222,12 +222,18 @@ class Sharder:
             param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32)
             if base.is_mixed(spec.dtype) else MixedPrecisionPolicy())
 
-    def shard(self, part: nn.Module) -> None:
-        """Spread a block, or a model whose blocks are."""
-        if self._mesh is None or self._groups is None:
+    def shard(
+        self, part: nn.Module, mesh: DeviceMesh | None = None, dimension: int = 0,
+    ) -> None:
+        """Spread a block, or a model whose blocks are, or a part of a block over ranks of its own.
+
+        Parameters are cut in the ``dimension``."""
+        mesh = mesh or self._mesh
+        if mesh is None or self._groups is None:
             return
         if self._groups.shards > 1 or self._spec.tp * self._spec.pp == 1:
-            fully_shard(part, mesh=self._mesh, mp_policy=self._policy,
+            fully_shard(part, mesh=mesh, mp_policy=self._policy,
+                        shard_placement_fn=(lambda _: Shard(dimension)) if dimension else None,
                         # None, of the root: keep
                         reshard_after_forward=None if isinstance(part, Model) else
                         self._groups.reshard)
@@ -235,7 +241,7 @@ class Sharder:
             # torch has no public name for it; other layouts need no torch that has it
             from torch.distributed._composable.replicate_with_fsdp import replicate
 
-            replicate(part, mesh=self._mesh, mp_policy=self._policy)
+            replicate(part, mesh=mesh, mp_policy=self._policy)
 
     def arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
         return base.autocast(self._spec.dtype, device) if self._mesh is None else nullcontext()

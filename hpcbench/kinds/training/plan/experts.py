@@ -1,0 +1,122 @@
+"""How a strategy spreads experts over ranks, and what each rank then sends, gets and keeps.
+
+A rank's rows are copies of tokens that travel; its pairs are rows with one of its experts each. The
+routing is the same in each block and part of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from hpcbench.kinds.training.plan.model_file import architecture_of
+from hpcbench.kinds.training.plan.models import Parameters, shape_of
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.loads import MATRIX, Load, Routing, route
+from hpcbench.operations.models import Experts
+
+
+class Spread(NamedTuple):
+    """``ep``: ranks that divide the experts; ``dedup``: see `operations.loads.DEDUPS`."""
+
+    ep: int
+    load: Load
+    dedup: str
+
+
+def spread_of(work: Training) -> Spread | None:
+    """Return how a training spreads experts; None of a strategy that spreads none."""
+    options = dict(work.options)
+    if "load" not in options:
+        return None
+    return Spread(int(options["ep"]), Load.from_text(str(options["load"])),
+                  str(options.get("dedup", "expert")))  # one rank has all: it is no option there
+
+
+class Share(NamedTuple):
+    """What a rank of a group has of a part of a batch: rows it sends and gets, pairs it computes,
+    and the pairs of its own tokens."""
+
+    sent: int
+    received: int
+    pairs: int
+    own_pairs: int
+
+
+def routing_of(work: Training) -> Routing:
+    """Return the routing of the tokens of one group's ranks in a part of a batch."""
+    spread, experts = _both(work)
+    tokens = work.batch_size // work.accumulation * work.seq_length
+    return route(spread.load, spread.ep, tokens, experts.number, experts.per_token)
+
+
+def shares_of(work: Training) -> tuple[Share, ...]:
+    """Return the share of each rank of a group."""
+    spread, experts = _both(work)
+    tokens = work.batch_size // work.accumulation * work.seq_length
+    return _shares(spread, tokens, experts.number, experts.per_token)
+
+
+def _both(work: Training) -> tuple[Spread, Experts]:
+    spread, experts = spread_of(work), shape_of(work).experts
+    assert spread and experts  # noqa: S101  (a training that spreads experts has both)
+    return spread, experts
+
+
+@lru_cache(maxsize=64)
+def _shares(spread: Spread, tokens: int, experts: int, per_token: int) -> tuple[Share, ...]:
+    routing = route(spread.load, spread.ep, tokens, experts, per_token)
+    rows, pairs = routing.traffic(spread.dedup), routing.traffic("expert")
+    return tuple(Share(*each) for each in zip(
+        rows.sent, rows.received, pairs.received, pairs.sent, strict=True))
+
+
+def unfit_experts(work: Training) -> str | None:
+    """Return why a training cannot spread the experts of its model, or None."""
+    shape, spread = shape_of(work), spread_of(work)
+    if spread is None:
+        return f"{work.strategy} spreads no experts: moe does" if shape.experts else None
+    if shape.experts is None:
+        return f"{work.model} has no experts: name a model that has, or another strategy"
+    experts = shape.experts
+    if experts.number % spread.ep:
+        return f"{experts.number} experts cannot be divided evenly among {spread.ep} ranks (ep)"
+    shards = ranks_of_expert(work)
+    reasons = (
+        (experts.inner % shards or shape.hidden % shards,
+         f"extents {experts.inner} and {shape.hidden} of experts cannot be divided evenly among "
+         f"the {shards} ranks that have the same"),
+        (spread.load.name == MATRIX, "load matrix: says which ranks rows go to, not which experts "
+         "a token has; primitive ep_dispatch_combine takes it"),
+        (work.checkpointing != "none", f"checkpointing {work.checkpointing}: tokens would travel "
+         "again in backward, which is not built"),
+        (work.compile, "compile: a block with experts has no one shape"))
+    return next((why for holds, why in reasons if holds), None) or spread.load.unfit(
+        experts.number, experts.per_token)
+
+
+def ranks_of_expert(work: Training) -> int:
+    """Return how many ranks share an expert by itself, each a part of its matrices."""
+    spread = spread_of(work)
+    return work.dp // spread.ep if spread and spread.ep > 1 else 1
+
+
+def with_small_experts(work: Training, inner: int) -> tuple[tuple[str, Any], ...]:
+    """Return `Training.architecture` with small experts, as many, if the model has experts."""
+    shape = shape_of(work)
+    if (experts := shape.experts) is None:
+        return work.architecture
+    return architecture_of(replace(shape, experts=replace(
+        experts, inner=inner, shared_inner=inner * bool(experts.shared_inner),
+        dense_layers=min(experts.dense_layers, 1))))
+
+
+def is_of_experts(name: str) -> bool:
+    return ".experts." in name
+
+
+@lru_cache(maxsize=256)
+def apart_experts(parameters: Parameters) -> tuple[Parameters, Parameters]:
+    """Return the parameters that all ranks share, and those of experts."""
+    return (Parameters(tuple(one for one in parameters.tensors if not is_of_experts(one.name))),
+            Parameters(tuple(one for one in parameters.tensors if is_of_experts(one.name))))
