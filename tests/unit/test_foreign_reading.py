@@ -184,7 +184,7 @@ def test_a_value_of_json_that_is_no_number_is_named(old: str, new: str, tmp_path
     with pytest.raises(FileError) as raised:
         comm(path)
     key, _, value = new.partition(":")
-    assert str(raised.value).endswith(f"row 1: {key[1:-1]} is {value}")
+    assert str(raised.value).endswith(f"results[0]: {key[1:-1]} is {value}")
 
 
 @pytest.mark.parametrize("program", ["all_reduce_perf_mpi", "/opt/bin/all_reduce_perf"])

@@ -489,3 +489,21 @@ def test_only_the_table_that_is_cut_has_no_end(tmp_path: Path) -> None:
     exported, _ = export_files([tmp_path / "imported.h5"], "nccl-tests", ExportRequest())
     tables = re.split("# Collective test starting", exported.content.decode())[1:]
     assert ["Avg bus bandwidth" in table for table in tables] == [True, False]
+
+
+def test_a_row_of_json_is_named_by_its_place_in_the_list(tmp_path: Path) -> None:
+    """As a line of the file, it was another line than that of the row."""
+    data = json.loads((FOREIGN / "all_reduce_8.json").read_text())
+    data["results"][1]["out_of_place"]["bus_bw"] *= 3
+    data["results"][2]["out_of_place"]["nwrong"] = 7
+    path = tmp_path / "indented.json"
+    path.write_text(json.dumps(data, indent=1))
+    linted = hpcbench("lint", str(path)).stdout
+    for at, rule in ((1, "factor"), (2, "wrong")):
+        assert f"{path}: results[{at}]: {rule}: " in linted
+    lines = import_files([path], tmp_path / "indented.h5", UserFacts()).lines
+    with open_results(tmp_path / "indented.h5") as file:
+        (wrong,) = (item for item in file.results.cases if item.status == "wrong")
+        places = [wrong.reason, *(one.message for one in file.results.findings)]
+    assert "results[2]" in wrong.reason
+    assert not re.search(r"json:\d|line \d", "\n".join((linted, *lines, *places)))

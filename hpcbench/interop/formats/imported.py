@@ -135,7 +135,8 @@ def take_collectives(
                 gathered.left_out["no time"] += 1
             elif table.program == INSPECTOR:
                 operations.take(table, replace(place, dtype=dtype), row, time_us)
-            elif _add_mean(replace(place, dtype=dtype), row, half, gathered, is_cut=is_cut) and (
+            elif _add_mean(replace(place, dtype=dtype), row, half, gathered, is_cut=is_cut,
+                           counted=table.counted) and (
                     half.wrong or row.passed is False):
                 wrong_kept.add(row.line)
     _doubt(table, gathered, torn, wrong_kept)
@@ -170,7 +171,7 @@ def _note_damage(table: CommTable, gathered: Gathered) -> None:
     if table.is_cut:
         gathered.is_cut = True
         gathered.doubt(BrokenRule("cut", table.path, table.line, "cut off: a table without its "
-                                  "end"), "note")
+                                  "end", table.counted), "note")
 
 
 def add_operations(operations: Operations, gathered: Gathered) -> None:
@@ -196,7 +197,7 @@ def _no_collective(table: CommTable) -> str:
 
 
 def _where(table: CommTable) -> str:
-    return f"{table.path}:{table.line}"
+    return table.path if table.counted else f"{table.path}:{table.line}"
 
 
 def _place(table: CommTable, given: UserFacts, judged: ImpliedRanks) -> RowPlace:
@@ -229,6 +230,7 @@ def _dtype(table: CommTable, row: CommRow, given: UserFacts) -> str:
 
 def _add_mean(
     place: RowPlace, row: CommRow, half: PrintedForm, gathered: Gathered, *, is_cut: bool,
+    counted: str,
 ) -> bool:
     """Add a row, or count why it is left out; return whether it was added."""
     work = _workload(place, row, half)
@@ -241,7 +243,7 @@ def _add_mean(
     fold = PRINTED_MEDIAN_FOLD if own and not own.is_mean else PRINTED_FOLD
     return gathered.add(replace(place, form=_FORMS[half.in_place]), work, replace(
         mean_of(time_us * 1e-6, row.line, own.batch if own else calls, n_wrong), fold=fold,
-        is_cut=is_cut))
+        is_cut=is_cut, counted=counted))
 
 
 def _workload(place: RowPlace, row: CommRow, half: PrintedForm) -> Collective | str:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hpcbench.config.axes import DTYPE_ALIASES, Checks
 from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.interop.formats.lint import FILE_CODE, WRONG_CODE, BrokenRule
-from hpcbench.interop.formats.tables import CommTable, OwnTable
+from hpcbench.interop.formats.tables import CommTable, OwnTable, row_place
 from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.plan.case import Case, case_id, planned_canary
 from hpcbench.plan.support import resolve_device
@@ -92,7 +92,7 @@ class PrintedTimes:
     """The times of a row in seconds, (n,): one mean, or those of single operations (``fold``).
 
     ``n_wrong`` is None where nothing was checked; ``line`` is that of the row. ``is_cut``: its
-    table lacks rows or its end."""
+    table lacks rows or its end. ``counted`` as in `CommTable`."""
 
     times_s: npt.NDArray[np.float64]
     line: int
@@ -100,6 +100,7 @@ class PrintedTimes:
     n_wrong: int | None = None
     fold: str = PRINTED_FOLD
     is_cut: bool = False
+    counted: str = ""
 
 
 def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None) -> PrintedTimes:
@@ -146,20 +147,22 @@ class Gathered:
     def doubt(self, broken: BrokenRule, scope: str, what: str = "") -> None:
         """Keep what is wrong with a file, as a line and as a finding: of scope ``run`` if nothing
         of the file is to be quoted. ``what`` is the end of the line."""
-        message, place = broken.message, Path(broken.path).name
+        message, name = broken.message, Path(broken.path).name
         code = WRONG_CODE if broken.rule == "wrong" else FILE_CODE
-        self.doubts[f"{broken.path}:{broken.line}: {message}{what}"] = None
-        self.findings[Finding(code, scope, f"{message} ({place}:{broken.line})")] = None
+        self.doubts[f"{broken.place()}: {message}{what}"] = None
+        self.findings[Finding(code, scope, f"{message} ({broken.place(name)})")] = None
 
     def note_contradicting(self, table: CommTable, lines: Collection[int]) -> None:
         """Note the rows of a table that contradict themselves, which are left out."""
         if lines:
             self.is_contradicting = True
-            first = ", ".join(map(str, sorted(lines)[:MOST_REASONS]))
+            shown = sorted(lines)[:MOST_REASONS]
+            first = ", ".join(row_place(line, table.counted) for line in shown) if (
+                table.counted) else f"line {', '.join(map(str, shown))}"
             more = ", ..." if len(lines) > MOST_REASONS else ""
             self.doubt(BrokenRule("rate", table.path, min(lines), (
-                f"left out {plural(len(lines), 'row')} of contradictory numbers (line {first}"
-                f"{more}): hpcbench lint tells how")), "note")
+                f"left out {plural(len(lines), 'row')} of contradictory numbers ({first}"
+                f"{more}): hpcbench lint tells how"), table.counted), "note")
 
     def code_of(self, code: ExitCode) -> ExitCode:
         """Return the exit code of an import whose results have ``code``."""
@@ -199,7 +202,8 @@ def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:
 def _result(case: Case, measured: PrintedTimes) -> CaseResult:
     if measured.n_wrong:
         return CaseResult(
-            case, "wrong", f"the program found wrong results (line {measured.line})", None,
+            case, "wrong", "the program found wrong results ("
+            f"{row_place(measured.line, measured.counted)})", None,
             case.device, measured.n_wrong, None, {})
     statistics = order_statistics(measured.times_s)
     return CaseResult(case, "ok", "", None, case.device, measured.n_wrong, statistics, {},

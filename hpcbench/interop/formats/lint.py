@@ -44,12 +44,20 @@ WRONG_CODE, FILE_CODE = "HB126", "HB160"
 
 @dataclass(frozen=True, slots=True)
 class BrokenRule:
-    """A rule that a table breaks, with the numbers. ``line`` counts rows in a JSON document."""
+    """A rule that a table breaks, with the numbers. ``line`` counts the items of the list
+    ``counted`` in a JSON document, of which all is 0."""
 
     rule: str
     path: str
     line: int
     message: str
+    counted: str = ""
+
+    def place(self, path: str = "") -> str:
+        """Return ``FILE:3``, ``FILE: results[2]``, or ``FILE`` of a whole JSON document."""
+        path = path or self.path
+        return f"{path}:{self.line}" if not self.counted else path if not self.line else (
+            f"{path}: {tables.row_place(self.line, self.counted)}")
 
 
 def lint(table: tables.ForeignTable, link_gbs: float | None = None) -> Iterator[BrokenRule]:
@@ -112,7 +120,7 @@ def _of(
     table: tables.CommTable | tables.ProductTable | tables.MatrixTable, rule: str, line: int,
     message: str,
 ) -> BrokenRule:
-    return BrokenRule(rule, table.path, line, message)
+    return BrokenRule(rule, table.path, line, message, table.counted)
 
 
 def _of_half(
@@ -258,7 +266,7 @@ def _are(count: int, more: str = "") -> str:
 
 
 def _of_average(table: tables.CommTable, message: str) -> BrokenRule:
-    line = table.lines.get("average", table.rows[-1].line)
+    line = table.lines.get("average", 0 if table.counted else table.rows[-1].line)
     return _of(table, "average", line, f"the table says {table.average} GB/s on average; {message}")
 
 
@@ -398,7 +406,7 @@ def _too_slow(table: tables.CommTable) -> Iterator[BrokenRule]:
 
 def _lint_matrix(table: tables.MatrixTable, link_gbs: float | None) -> Iterator[BrokenRule]:
     if table.status == "Error":
-        yield _of(table, "failed", 1, f"test case {table.name} ended with status Error")
+        yield _of(table, "failed", 0, f"test case {table.name} ended with status Error")
     cells = [one for row in table.matrix for one in row if one is not None]
     if not cells:
         return
@@ -407,10 +415,10 @@ def _lint_matrix(table: tables.MatrixTable, link_gbs: float | None) -> Iterator[
                               ("max", table.greatest, most), ("average", table.average,
                                                               _mean(cells))):
         if said is not None and not said.may_be(is_so.low, is_so.high):
-            yield _of(table, "average", 1, f"{table.name}: {name} {said}, but that of its "
+            yield _of(table, "average", 0, f"{table.name}: {name} {said}, but that of its "
                                            f"{len(cells)} values is {is_so}")
     if link_gbs is not None and "GB/s" in table.description and most.low > link_gbs:
-        yield _of(table, "link", 1, f"{table.name}: {most} GB/s is above the declared "
+        yield _of(table, "link", 0, f"{table.name}: {most} GB/s is above the declared "
                                     f"link of {digits(link_gbs, 6)} GB/s")
 
 
@@ -477,7 +485,7 @@ class Linting:
         for one in unproven:
             self._left_out.append({"path": one.path, "line": one.line, "what": one.message,
                                    "count": 1})
-            say(f"hpcbench: {one.path}:{one.line}: {one.message}", sys.stderr)
+            say(f"hpcbench: {one.place()}: {one.message}", sys.stderr)
 
     def _broken(
         self, path: Path, left_out: Unread, unproven: list[BrokenRule],
@@ -497,7 +505,7 @@ class Linting:
         if self._as_json:
             self._listed.append(broken)
         else:
-            say(f"{broken.path}:{broken.line}: {broken.rule}: {broken.message}")
+            say(f"{broken.place()}: {broken.rule}: {broken.message}")
 
     def summary(self) -> str:
         """Return one line: how many findings there are, in how many rows and tables."""

@@ -172,7 +172,7 @@ class CommTable:
     Attributes:
         program: whose format it is.
         path: the file, as it was named.
-        line: of the first row or heading.
+        line: of the first row or heading, 0 of a JSON document.
         collective: our name of it; "" where the table does not name it.
         version: of the program, "" where it is not stated.
         rows: in the file's order.
@@ -200,7 +200,8 @@ class CommTable:
         communicator: the id of the communicator whose single operations these are, "" of means.
         rank: the rank that reports them, None where not stated.
         started: when the program began, as it states it; "" where it does not.
-        lines: of ``average`` and ``out_of_bounds``, where they have one."""
+        lines: of ``average`` and ``out_of_bounds``, where they have one.
+        counted: the list of a JSON document whose items, from 1, stand for the lines of rows."""
 
     program: str
     path: str
@@ -233,6 +234,7 @@ class CommTable:
     rank: int | None = None
     started: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
+    counted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,7 @@ class MatrixTable:
     """A test case of nvbandwidth: ``matrix`` from row to column, None where there is no number."""
 
     program: ClassVar[str] = "nvbandwidth"
+    counted: ClassVar[str] = "testcases"
     path: str
     name: str
     status: str
@@ -280,6 +283,7 @@ class ProductTable:
     """A CSV file of DDLB, or a part of a long one."""
 
     program: ClassVar[str] = "DDLB"
+    counted: ClassVar[str] = ""
     path: str
     rows: tuple[ProductRow, ...]
 
@@ -372,6 +376,11 @@ class OwnTable(Section):
                  True if key in self.only_out_of_place else None)
         return replace(row, halves=tuple(
             half for half in row.halves if other is None or half.in_place is not other))
+
+
+def row_place(line: int, counted: str) -> str:
+    """Return ``line 3``, or ``results[2]`` of the third of the items that are ``counted``."""
+    return f"{counted}[{line - 1}]" if counted else f"line {line}"
 
 
 def row_key(*fields: object) -> str:

@@ -66,7 +66,7 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> table
     own = tables.own_facts(to_json(facts)) if facts else None
     rows = (_row(number, row, iterations) for number, row in enumerate(results, 1))
     return tables.CommTable(
-        PROGRAM, file.name, 1, our_name(program) or collective,
+        PROGRAM, file.name, 0, our_name(program) or collective,
         tuple(rows if own is None else map(own.without_copies, rows)),
         version=f"JSON {data['version']}", started=_started(data), hpcbench=hpcbench,
         own=own, backend=own.backend if own else "", device=own.device if own else "",
@@ -77,7 +77,7 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> table
         average=number_of(average.get("bandwidth", average.get("bandwidith"))),
         failures=_failures(data), is_too_slow=average.get("okay") in ("false", False),
         out_of_bounds=_value(outside, "count", tables.whole_or_none),
-        is_cut=not average or not outside,
+        is_cut=not average or not outside, counted="results",
         timed_rates=not any(half and "cpu_time" in half for half in halves)
         and program != "hypercube", is_uneven=program == "alltoallv")
 
@@ -128,7 +128,7 @@ def _row(number: int, row: Mapping[str, Any], iterations: int | None) -> tables.
                        for in_place, key in ((False, "out_of_place"), (True, "in_place"))
                        if row.get(key))
     except ValueError as error:
-        raise ValueError(f"row {number}: {error}") from error
+        raise ValueError(f"{tables.row_place(number, 'results')}: {error}") from error
     redop = str(row.get("redop", "none")).strip()
     return tables.CommRow(
         number, size, halves, count=count, dtype=str(row["type"]).strip(),
