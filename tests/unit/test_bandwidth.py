@@ -95,7 +95,7 @@ JOBS = {"slurm/v100_nvlink.json": "v100-nvlink", "jobs/transformer_large_v100.ya
         "jobs/resnet50_bert_gpt2_scaling.yaml": "a100-nvlink",
         "slurm/h100_nvlink.json": "h100-nvlink", "slurm/b200_nvlink.json": "b200-nvlink",
         "slurm/a10_cluster.json": "a10-cluster",
-        "jobs/mistral7b_qlora.yaml": "a10-cluster"}
+        "jobs/long_context.yaml": "h100-nvlink", "jobs/mistral7b_qlora.yaml": "a10-cluster"}
 OF_A_DIRECTION = {  # typed in from the documents a second time: GB/s
     "nvlink2": 6 * 25, "nvlink3": 12 * 25, "nvlink4": 18 * 25, "nvlink5": 18 * 50,
     "pcie3": 32 / 2, "pcie4": 64 / 2, "pcie5": 128 / 2, "pcie6": 256 / 2,
