@@ -85,7 +85,7 @@ def test_one_that_cannot_be_used_costs_its_own_cases(
 @pytest.mark.parametrize(("offered", "reason"), [
     ("mine(degrees=lambda ranks, options: 1 / 0)", "ZeroDivisionError: division by zero"),
     ("mine(degrees=lambda ranks, options: Degrees())",
-     "ValueError: degrees returned dp=1 x tp=1 x pp=1 for 4 ranks"),
+     "ValueError: degrees returned dp=1 x cp=1 x tp=1 x pp=1 for 4 ranks"),
     ("mine(layout=lambda work: 1 / 0)", "ZeroDivisionError: division by zero"),
     ("mine(layout=lambda work: Layout(groups=Groups(0)))",
      "ZeroDivisionError: integer division or modulo by zero"),
@@ -103,8 +103,8 @@ def test_functions_that_raise_are_reasons_to_skip(
 
 def test_a_name_that_nobody_offers_is_refused(offering: Offering) -> None:
     offering("mine()")
-    with pytest.raises(ConfigError, match='"mone" is not known; did you mean "mine"'):
-        case_of("mone")
+    with pytest.raises(ConfigError, match='"minee" is not known; did you mean "mine"'):
+        case_of("minee")
 
 
 def test_what_was_stored_is_read_without_the_plug_in(
