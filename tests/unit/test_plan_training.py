@@ -169,7 +169,7 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"strategies": {"hsdp": {"replicas": 3}}}, "4 ranks cannot be divided evenly into 3"),
     ({"strategies": {"moe": {"ep": 3}}}, "4 ranks cannot be divided evenly into groups of ep=3"),
     ({"strategies": "moe"}, "has no experts"),
-    ({"strategies": "fsdp", "model": "mixtral-8x7b"}, "moe does"),
+    ({"strategies": "fsdp", "model": "mixtral-8x7b"}, "only strategy moe"),
     ({"strategies": {"moe": {"load": "matrix"}}, "model": "mixtral-8x7b"}, "load matrix"),
     ({"strategies": {"moe": {"load": "max_over_mean:5"}}, "model": "mixtral-8x7b"},
      "at most 4 x the mean"),

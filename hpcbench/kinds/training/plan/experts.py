@@ -75,7 +75,7 @@ def unfit_experts(work: Training) -> str | None:
     """Return why a training cannot spread the experts of its model, or None."""
     shape, spread = shape_of(work), spread_of(work)
     if spread is None:
-        return f"{work.strategy} spreads no experts: moe does" if shape.experts else None
+        return "only strategy moe trains a model with experts" if shape.experts else None
     if shape.experts is None:
         return f"{work.model} has no experts: name a model that has, or another strategy"
     experts = shape.experts

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
 from hpcbench.kinds.training.run.memory import local
@@ -185,8 +186,11 @@ class ExpertStack(nn.Module):  # type: ignore[misc]
 
 
 def _is_grouped(rows: torch.Tensor, weights: torch.Tensor) -> bool:
+    """Return whether torch has a grouped product of these; 2.13 fakes it in bf16 only."""
     size = rows.element_size()
-    return hasattr(F, "grouped_mm") and rows.dtype != torch.float64 and not any(
+    unlike = rows.dtype == torch.float64 or (
+        isinstance(rows, FakeTensor) and rows.dtype != torch.bfloat16)
+    return hasattr(F, "grouped_mm") and not unlike and not any(
         extent * size % _GROUPED_BYTES for extent in weights.shape[1:])
 
 
