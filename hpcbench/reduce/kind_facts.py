@@ -220,7 +220,7 @@ OF_CASE = (
     whole("iterations", "timed samples of each pass, or their limit"),
     whole("batch", "calls of a sample in the plan"),
     whole("validate", "1 if results are checked, else 0"),
-    whole("checks", "calls that are checked after the timed ones; -1: every sample is"),
+    whole("checks", "calls checked after the timed ones; -1: every sample is"),
     whole("cuda_graph", "1 if a call is the replay of a CUDA graph, else 0"))
 OF_RESULT = (
     word("status", f"how it ended: {', '.join(STATUSES)}"),
@@ -228,9 +228,9 @@ OF_RESULT = (
     word("env", "its environment variables: NAME=VALUE, separated by spaces"),
     word("dtype", "element type"))
 COUNTS = (
-    whole("groups", "groups of ranks that run it concurrently"),
+    whole("groups", "concurrent groups of ranks"),
     whole("n", "samples in the statistics; 0 of a case that is not ok"),
-    whole("ci_reliable", "1 if the interval can be relied on, else 0"),
+    whole("ci_reliable", "1 if the interval is reliable, else 0"),
     whole("n_wrong", "wrong elements of all ranks; -1 if nothing was checked"),
     whole("blamed_rank", "rank that caused a failure; -1 of none"))
 TIMES, OF_TIMING, OF_USAGE = map(columns_of, (results.Statistics, results.Timing, results.Usage))

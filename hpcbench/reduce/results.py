@@ -109,7 +109,7 @@ class Usage:
     passes: int
     window_s: float | None = None
     energy_j: Annotated[
-        float | None, "energy of a mean pass, of what energy_of in usage names"] = None
+        float | None, "energy of a mean pass (energy_of in usage)"] = None
     energy_of: str = ""
     mean_power_w: Annotated[float | None, "mean power of the same"] = None
     clock_low_mhz: Annotated[float | None, "least and greatest clock of GPUs, else cores"] = None
@@ -123,7 +123,7 @@ class Usage:
     minor_faults: float | None = None
     major_faults: float | None = None
     steal_share: Annotated[
-        float | None, "share of the nodes' core time that a hypervisor gave away"] = None
+        float | None, "share of the nodes' core time that a hypervisor took"] = None
     sent_bytes: Annotated[
         float | None, "sent by all interfaces of its nodes in a mean pass"] = None
     sent_by_node: tuple[float, ...] = ()
@@ -131,8 +131,8 @@ class Usage:
     dropped: float | None = None
     nvlink_bytes: float | None = None
     computed_bytes: Annotated[
-        float | None, "what all ranks send in a mean pass by formulas, calls that are not recorded "
-        "included"] = None
+        float | None, "what all ranks send in a mean pass by formulas, with unrecorded calls"
+    ] = None
     xids: tuple[int, ...] = ()
     ecc_errors: float | None = None
     spans_ns: tuple[tuple[int, int], ...] = ()
@@ -388,15 +388,15 @@ class Timing:
     last_in_s: Annotated[float | None, "median of last end - last start"]
     local_max_s: Annotated[float | None, "median of the longest local time"]
     imbalance_s: Annotated[float | None, "median of last start - first start"]
-    enqueue_s: Annotated[float | None, "median time that the host took to issue the work"]
+    enqueue_s: Annotated[float | None, "host's median time to issue the work"]
     device_s: Annotated[float | None, "median time between events of the device"]
     clock_bound_s: Annotated[
-        float | None, "largest possible error of the global clock in this case; 0 of one clock"]
+        float | None, "largest error of the global clock; 0 of one clock"]
     quickest_rank: Annotated[int | None, "rank that most often has the shortest call"]
     quickest_share: Annotated[float | None, "share of the samples in which that rank has it"]
     launch_medians_s: tuple[float, ...]
     n_surplus: Annotated[int, "samples beyond the shortest pass"] = 0
-    n_samples: Annotated[int, "samples that were taken, warm-ups and calls for checks counted"] = 0
+    n_samples: Annotated[int, "samples taken, with warm-ups and calls for checks"] = 0
     n_checked: Annotated[int | None, "samples whose results were compared; -1 if unknown"] = None
     pass_medians_s: tuple[float | None, ...] = ()
     steps: Steps | None = None
@@ -408,7 +408,7 @@ class Timing:
     ci_rank: Annotated[int | None, "l: the interval goes from the l-th smallest to the l-th "
                        "largest value"] = None
     launch_level: Annotated[float | None, "probability that launch_low_s to launch_high_s holds "
-                            "the median over launches; NaN of one launch"] = None
+                            "the launches' median; NaN of one launch"] = None
     late_start: Comparison | None = None
     modes: tuple[Mode, ...] = ()
     link_bytes_per_s: Annotated[float | None, "bus bandwidth that the declared links allow; NaN "

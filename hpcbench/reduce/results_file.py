@@ -163,11 +163,11 @@ _CASES: Contents = {
         "memory by rank, detail: what ranks recorded with their samples, and trace_missing: true "
         "if only a rank's trace is not there", LINES),
     "cases/timing": Described(
-        "a line for each row: what is known of its timing beyond the columns, such as "
-        "launch_medians_s, pass_medians_s and steps; null if it was not timed", LINES),
+        "a line for each row: further timing, such as launch_medians_s, pass_medians_s and steps; "
+        "null if it was not timed", LINES),
     "cases/usage": Described(
-        "a line for each row: what it used of the machine; null where nothing was read around it; "
-        "absent where nothing was to be read", LINES),
+        "a line for each row: what it used of the machine; null where nothing was "
+        "read around it", LINES),
     "cases/phases": Described(
         "a line for each row: names of its phases and offset of the first value in /phases/ns; "
         "null if it has none", LINES),
@@ -195,9 +195,8 @@ _CONTENTS: Contents = {
     "phases": Described(
         "phases of samples, such as those of a training step; absent where no case has any"),
     "phases/ns": Described(
-        "of each case with phases one phase after another, each with a value for each of its "
-        "samples, in their order: its duration, or of 'arrival N' the time from the step's begin "
-        "to the last gradient of bucket N", "ns"),
+        "case by case, phase by phase, a value for each sample: its duration, or of 'arrival N' "
+        "the time from the step's begin to the last gradient of bucket N", "ns"),
     **CLOCKS,
     **TOPOLOGY,
     **CONTENTS,

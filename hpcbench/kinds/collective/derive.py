@@ -63,8 +63,8 @@ SIZE, COUNT, OP, ROOT, *_OTHERS = planned(
     whole("group_stride", "how far apart the ranks of a group are"),
     whole("asynchronous", "1 if issued with async_op, then waited for, else 0"))
 ISSUE_S = metric(
-    "issue_s", "time in which an asynchronous call returned: median of each rank, the longest of "
-    "them", title="issue", show=Show.US, better="less", optional=True)
+    "issue_s", "until an asynchronous call returned: the longest median of a rank", title="issue",
+    show=Show.US, better="less", optional=True)
 ALGBW = metric("algbw_bytes_per_s", "size_bytes / median_s", title="algbw", show=Show.GB_PER_S,
                better="more")
 BUSBW = metric("busbw_bytes_per_s", "algbw_bytes_per_s x busbw_factor", title="busbw",

@@ -102,10 +102,10 @@ IDEAL = metric(
     "ideal_load_s", "wire_bytes at the rate of two ranks, else of declared links", title="ideal",
     show=Show.US, optional=True, apart=True)
 WAITING = metric(
-    "experts_wait_s", "how long after those of the mean rank the last rank's experts are done",
+    "experts_wait_s", "how long the last rank's experts end after the mean rank's",
     title="waiting", show=Show.US, better="less", optional=True, apart=True)
 PARTS_OF_CALL = tuple(metric(
-    f"{name}_s", f"{name}: the longest median of a rank", show=Show.US, optional=True, apart=True)
+    f"{name}_s", "the longest median of a rank", show=Show.US, optional=True, apart=True)
     for name in PHASES)
 LOADED: tuple[Metric, ...] = (EXPERT_MAX, EXPERT_MEAN, RECEIVED, BUSIEST, IDEAL, WAITING)
 NOT_COMPARED = document("not_compared", "why one of them is absent", type=tuple[str, ...])

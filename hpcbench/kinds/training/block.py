@@ -80,9 +80,8 @@ class TrainingBlock(Block):
         default=(1,), description="Equal parts that they are computed in, one after another.")
     optimizer: Axis[Optimizer] = Field(default=("adamw",), description="Who updates the weights.")
     checkpointing: Axis[Checkpointing] = Field(
-        default=("none",), description="Activations that are computed again, not kept: those "
-        "of attention, of all operators but products, of every second block (selective; "
-        "selective:3: of every third), of all.")
+        default=("none",), description="Activations that are computed again, not kept; selective: "
+        "of every second block, selective:3: of every third.")
     communication: Axis[Communication] = Field(
         default=("on",), description="on; off: the same steps without communication; only: a "
         "step's communication alone.")
@@ -93,15 +92,14 @@ class TrainingBlock(Block):
     compile: Axis[bool] = Field(
         default=(False,), description="Blocks and loss compiled by torch.compile.")
     count_step: bool | None = Field(
-        default=None, description="Whether one more step, not timed, counts calls, FLOPs and "
-        "activations.")
+        default=None, description="Whether an untimed step counts calls, FLOPs and activations.")
     loss: Axis[Loss] | None = Field(
         default=None, description="cross_entropy; chunked_cross_entropy: an eighth of the tokens "
-        "at a time, which needs less memory; linear_cross_entropy: product and loss in one call; "
-        "auto (default): chunked where a part's logits in fp32 are larger than 256 MiB.")
+        "at a time; linear_cross_entropy: product and loss in one call; auto (default): chunked "
+        "above 256 MiB of logits in fp32.")
     checkpoint_every: Axis[Steps] | None = Field(
-        default=None, description="Steps from one asynchronous checkpoint to the next, which lies "
-        "in output.folder until the case is over; default: none.")
+        default=None, description="Steps from one asynchronous checkpoint to the next; default: "
+        "none.")
     max_steps: Axis[Steps] | None = Field(
         default=None, description="Timed steps; another name of iterations.")
     lora_rank: Axis[Extent] | None = Field(

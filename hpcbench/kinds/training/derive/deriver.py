@@ -123,8 +123,8 @@ OF_TRAINING = (*planned(
         of=lambda item: kind_facts.settings(item.case.workload.options)))
 """The model, and how it is trained."""
 ATTENTION, IMBALANCE = (
-    whole("attention_flops", "of attention in a step on the rank with most, where ranks share the "
-          "tokens of a sample, as planned", "FLOP", title="attention", show=Show.GFLOP,
+    whole("attention_flops", "of attention in a step on the rank with most, as planned", "FLOP",
+          title="attention", show=Show.GFLOP,
           shown_unit="1e9", optional=True,
           of=lambda item: max(attention_flops(training_of(item.case)), default=None)),
     metric("attention_imbalance", "attention_flops over the mean of the ranks that share a sample",
@@ -190,8 +190,7 @@ OWN_STEPS = document("own_steps", "steps of each rank without communication",
 NOT_PAIRED = document("not_paired", "why there are no numbers of exposed communication",
                       type=tuple[str, ...])
 EXPERTS = (
-    whole("expert_tokens", "of the busiest expert, of a part of a batch of the ranks that divide "
-          "the experts"),
+    whole("expert_tokens", "of the busiest expert, in a part of a batch of its group"),
     metric("expert_max_over_mean", "the same over the mean of all experts (MaxVio + 1)",
            title="expert load", show=Show.NUMBER, optional=True),
     metric("received_max_over_mean", "the most tokens that a rank is sent over the mean of ranks"))
@@ -252,7 +251,7 @@ COMPARISONS = document("comparisons", "comparisons of ranks", type=tuple[Compari
 METRICS = (
     *OF_TRAINING, ATTENTION, IMBALANCE, SAMPLES, TOKENS, *UTILISATIONS, DEFINITION, MFU_MISSING,
     BY_DEFINITION, *COSTS,
-    *(metric(name, "median over ranks of each one's median of the phase") for name in PHASES),
+    *(metric(name, "median over ranks of the phase's median") for name in PHASES),
     *(whole(name, "held by the rank with most") for name in MEMORY), PEAK_OF, *CHECKPOINT,
     PARITY, READ_AGAIN, OFF, ONLY, *(one for pair in _OVER_PASSES for one in pair),
     OWN_STEPS, NOT_PAIRED, *EXPERTS, BUBBLE, IS_PARTNER, *SCALINGS, SCORE, *FACTORS,
