@@ -406,7 +406,7 @@ def report(
         LATEST,
         chosen_format,
         ids_of,
-        made_of,
+        is_made_of,
         open_runs,
         output_path,
         runs_below,
@@ -418,10 +418,8 @@ def report(
     chosen = chosen_format(file_format, output)
     paths = files or (runs_below(source) if source is not None else [LATEST])
     target = output_path(paths, output, chosen)
-    earlier = None if force else made_of(target)
-    flags.free_target(target, force=force or earlier is not None)
     verbosity = flags.verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in paths])
     with open_runs(paths) as runs, verbosity.stage("report"):
-        flags.free_target(target, force=force or earlier == ids_of(runs))
+        flags.free_target(target, force=force or is_made_of(target, ids_of(runs)))
         say(write_report(runs, chosen, target))

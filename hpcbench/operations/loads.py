@@ -33,6 +33,7 @@ PATTERN = (rf"{MATRIX}|({BALANCED}|({'|'.join(NUMBERED)}):[0-9]{{1,6}}([.][0-9]{
            r"(,seed=[0-9]{1,9})?")
 WANTED = (f"write {BALANCED}, {', '.join(f'{name}:NUMBER' for name in NUMBERED)} or {MATRIX}; a "
           "seed follows as ,seed=NUMBER")
+MOST_EXPERTS = 2**16  # of a block; published models have hundreds
 _MOST = 100.0
 """Of sigma and exponent; more changes nothing."""
 _PARTS = 2**40
@@ -66,11 +67,13 @@ class Load:
 
     @property
     def text(self) -> str:
-        number = f":{self.number:g}" if self.name in NUMBERED else ""
+        number = f":{f'{self.number:.6f}'.rstrip('0').rstrip('.')}" if self.name in NUMBERED else ""
         return f"{self.name}{number}{f',seed={self.seed}' if self.seed else ''}"
 
     def unfit(self, experts: int, top_k: int = 1) -> str | None:
         """Return why no routing of ``top_k`` different experts a token has this load, or None."""
+        if experts > MOST_EXPERTS:
+            return f"{experts} experts are more than {MOST_EXPERTS}"
         if top_k > experts:
             return f"top_k {top_k} is more than {plural(experts, 'expert')}"
         if self.name == MAX_OVER_MEAN and self.number > experts / top_k:

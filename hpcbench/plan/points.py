@@ -31,12 +31,13 @@ NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
 @dataclass(frozen=True, slots=True)
 class Values:
     """An option's values: one of ``allowed``, or, if there are none, a number from ``least``, or
-    any text that ``parse`` takes. It raises ValueError, with what is wrong, for others."""
+    any text that ``parse`` takes. It returns the one way to write it, and raises ValueError, with
+    what is wrong, for others."""
 
     default: Option
     allowed: tuple[Option, ...] = ()
     least: int = 1
-    parse: Callable[[str], object] | None = None
+    parse: Callable[[str], str] | None = None
 
     def allows(self, value: object) -> bool:
         """Return whether the option may be this; true is not the number 1."""
@@ -45,6 +46,9 @@ class Values:
         if self.parse:
             return not self.problem(value)
         return type(value) is int and value >= self.least
+
+    def canonical(self, value: Option) -> Option:
+        return self.parse(value) if self.parse and isinstance(value, str) else value
 
     def problem(self, value: object) -> str:
         """Return what is wrong with a text that `parse` has to take; else ""."""

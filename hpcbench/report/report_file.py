@@ -452,22 +452,21 @@ def ids_of(runs: Sequence[Run]) -> str:
     return ",".join(run.results.run.run_id for run in runs)
 
 
-_MARK = b"<!-- made by hpcbench of "
+_MARK = b"<!-- made by hpcbench, unchanged: "
 
 
 def _marked(page: bytes, ids: str) -> bytes:
-    """Return a page with the runs that it is of and a digest: so nobody has changed it since."""
-    digest = hashlib.sha256(ids.encode() + page).hexdigest()
-    return page + _MARK + f"{ids} {digest} -->\n".encode()
+    """Return a page with a digest of it and of the runs that it is of: so nobody has changed it
+    since. Ids are a results file's, so any text."""
+    digest = hashlib.sha256(ids.encode("utf-8", "surrogatepass") + page).hexdigest()
+    return page + _MARK + f"{digest} -->\n".encode()
 
 
-def made_of(path: Path) -> str | None:
-    """Return the ids of the runs of a page that `write_report` made; None of any other file, such
-    as a page that was changed."""
+def is_made_of(path: Path, ids: str) -> bool:
+    """Return whether a file is the page that `write_report` made of these runs, unchanged."""
     content = path.read_bytes() if path.is_file() else b""
-    page, mark, ending = content.rpartition(_MARK)
-    ids = ending.decode(errors="replace").partition(" ")[0]
-    return ids if mark and _marked(page, ids) == content else None
+    page, mark, _ = content.rpartition(_MARK)
+    return bool(mark) and _marked(page, ids) == content
 
 
 def write_document(
@@ -475,7 +474,7 @@ def write_document(
     drawn: Drawn = NOT_DRAWN, ids: str = "",
 ) -> Path:
     """Write any document in this format; ``linked`` are the figures that Markdown finds, ``ids``
-    those of the runs, of which a page has a mark (`made_of`)."""
+    those of the runs, of which a page has a mark (`is_made_of`)."""
     if chosen == "md":
         content = printable(markdown_text(document, linked)).encode()
     elif chosen == "pdf":

@@ -14,6 +14,7 @@ from hpcbench.errors import FileError
 from hpcbench.operations.loads import (
     DEDUPS,
     MAX_OVER_MEAN,
+    MOST_EXPERTS,
     AnyRouting,
     ByteMatrix,
     Load,
@@ -107,6 +108,10 @@ def test_texts_of_loads_are_read_as_they_are_written():
                  "zipf:999", "zipf:1,seed=x", "even", "", "zipf:1\n", "zipf:nan"):
         with pytest.raises(ValueError, match=r".+"):
             Load.from_text(text)
+    for text in ("zipf:0.00001", "max_over_mean:999999.9", "zipf:12.345678"):
+        assert Load.from_text(text).text == text  # no exponent, all digits: it can be read again
+    assert Load.from_text("zipf:1.0,seed=0").text == "zipf:1"
+    assert Load.from_text("balanced").unfit(MOST_EXPERTS + 1)
     assert Load.from_text("max_over_mean:9").unfit(64, 8)
     assert Load.from_text("balanced").unfit(4, 5)
 

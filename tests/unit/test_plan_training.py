@@ -174,6 +174,7 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"strategies": {"moe": {"load": "max_over_mean:5"}}, "model": "mixtral-8x7b"},
      "at most 4 x the mean"),
     ({"strategies": "moe", "model": "deepseek-v3"}, "attention with latents"),
+    ({"strategies": "moe", "model": "resnet50"}, "resnet50 has no experts"),
     ({"strategies": {"moe": {"ep": 1, "dedup": "expert"}}, "model": "mixtral-8x7b"},
      "no effect with ep=1"),
     ({"library": "transformers", "strategies": "tensor"},
@@ -608,3 +609,9 @@ def test_larger_degrees_need_less_memory_on_a_rank() -> None:
     data, zero1, hsdp, fsdp = (total(**{name: {}}) for name in ("data", "zero1", "hsdp", "fsdp"))
     assert data > zero1 > hsdp > fsdp
     assert fsdp > total(tensor={"sequence_parallel": True, "loss_parallel": True})
+
+
+def test_a_load_written_in_two_ways_is_one() -> None:
+    ids = {case.case_id for load in ("zipf:1", "zipf:1.0", "zipf:1,seed=0") for case in plan_of(
+        {"model": "moe-tiny", "strategies": {"moe": {"load": load}}}).cases}
+    assert len(ids) == 1

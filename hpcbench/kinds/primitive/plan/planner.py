@@ -99,7 +99,8 @@ def _choices(
         allowed = (options_of(primitive, spec) if spec else
                    {**primitive.options, **registry.elsewhere.get(name, {})})
         for axes in sets:
-            own = {key: axes.get(key, block.options.get(key, (values.default,)))
+            own = {key: tuple(map(values.canonical, axes.get(
+                       key, block.options.get(key, (values.default,)))))
                    for key, values in allowed.items()}
             for order, backend, values in product(
                     _orders(block, axes, primitive), axes.get("backend", (None,)),

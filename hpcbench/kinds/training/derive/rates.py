@@ -22,7 +22,7 @@ from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.models import EXECUTED
 from hpcbench.kinds.training.plan.predict import Demands, is_predicted, predict, predict_stage
 from hpcbench.kinds.training.plan.spec import alone_by, layout_of, trained_part
-from hpcbench.kinds.training.plan.step import stages_of
+from hpcbench.kinds.training.plan.step import busiest_stages, stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import Case
@@ -229,7 +229,8 @@ def _predicted(case: Case) -> Values:
             "flops_predicted": needs.hardware_flops,
             # not of the fullest moment, which may be the update, after the last activation is gone
             "activations_bytes_predicted": max(
-                moment.activations for stage in stages_of(work) for moment in moments(work, stage))}
+                moment.activations for stage in busiest_stages(work)
+                for moment in moments(work, stage))}
 
 
 def _load(work: Training) -> Values:

@@ -124,6 +124,8 @@ def _undivided_images(work: Training) -> str | None:
         (work.tp > 1, f"{work.model} is made of convolutions, for which no strategy here has a "
          "plan to divide them among ranks (tp)"),
         (work.data != SYNTHETIC, f"data={work.data}: files hold tokens, {work.model} takes images"),
+        (layout_of(work).experts is not None, f"{work.model} has no experts: name a model that "
+         "has, or another strategy"),
         (is_dynamic(work),
          "balance=dynamic would have batch norms see other samples whenever shares change"),
         (adapters_of(work) is not None,

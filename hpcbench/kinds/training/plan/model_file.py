@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from hpcbench.config.axes import quote, unknown_name
 from hpcbench.errors import ConfigError, FileError
+from hpcbench.operations.loads import MOST_EXPERTS
 from hpcbench.operations.models import (
     FAMILIES,
     MODELS,
@@ -130,7 +131,7 @@ class _Fields:
             raise self._bad(name, value, f"a whole number from {least} to {most}")
         return value
 
-    def number(self, name: str, usual: float) -> float:
+    def number(self, name: str, usual: float | None = None) -> float:
         value = self._value(name, usual)
         if type(value) not in (int, float) or not 0 < value <= 1e12:
             raise self._bad(name, value, "a number above 0")
@@ -239,9 +240,9 @@ def _rotary(fields: _Fields, shape: ModelShape, windowed: bool) -> ModelShape:
     rope = fields.part("rope_parameters", "rope_scaling")
     kind = rope.text("rope_type", rope.text("type", "default"))
     base = rope.number("rope_theta", fields.number("rope_theta", 10000.0))
-    scaling = (rope.number("factor", 8.0), rope.number("low_freq_factor", 1.0),
-               rope.number("high_freq_factor", 4.0), rope.whole(
-                   "original_max_position_embeddings", 8192)) if kind == "llama3" else None
+    scaling = (rope.number("factor"), rope.number("low_freq_factor"),
+               rope.number("high_freq_factor"), rope.whole(
+                   "original_max_position_embeddings")) if kind == "llama3" else None
     if kind not in ("default", "llama3"):
         fields.unlike.append(f"rope_type {quote(kind)}")
     window = fields.whole("sliding_window", shape.seq_length) if (
@@ -271,14 +272,15 @@ def _llama(
 def _mixtral(fields: _Fields) -> ModelShape:
     shape = _llama(fields)
     return replace(shape, experts=Experts(
-        fields.whole("num_local_experts"), fields.whole("num_experts_per_tok"), shape.inner))
+        fields.whole("num_local_experts", most=MOST_EXPERTS),
+        fields.whole("num_experts_per_tok"), shape.inner))
 
 
 def _qwen3_moe(fields: _Fields) -> ModelShape:
     fields.only("decoder_sparse_step", 1)
     fields.only("mlp_only_layers", [])
     return _llama(fields, head_dim=128, qk_norm=True, windowed=False, experts=Experts(
-        fields.whole("num_experts"), fields.whole("num_experts_per_tok"),
+        fields.whole("num_experts", most=MOST_EXPERTS), fields.whole("num_experts_per_tok"),
         fields.whole("moe_intermediate_size"), normalised=fields.flag("norm_topk_prob", False)))
 
 
@@ -290,7 +292,8 @@ def _deepseek(fields: _Fields, *, scores: Literal["softmax", "sigmoid"]) -> Mode
     grouped = third or fields.text("topk_method", "greedy") == "group_limited_greedy"
     groups = (fields.whole("n_group", 1), fields.whole("topk_group", 1)) if grouped else (1, 1)
     experts = Experts(
-        fields.whole("n_routed_experts"), fields.whole("num_experts_per_tok"), inner,
+        fields.whole("n_routed_experts", most=MOST_EXPERTS),
+        fields.whole("num_experts_per_tok"), inner,
         inner * fields.whole("n_shared_experts", 0, least=0),
         fields.whole("first_k_dense_replace", 0, least=0), scores, *groups,
         normalised=fields.flag("norm_topk_prob", third),

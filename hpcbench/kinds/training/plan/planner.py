@@ -28,7 +28,7 @@ from hpcbench.kinds.training.plan.spec import (
     strategies,
     strategy,
 )
-from hpcbench.kinds.training.plan.step import stages_of
+from hpcbench.kinds.training.plan.step import busiest_stages
 from hpcbench.kinds.training.plan.workload import CHUNKED, CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan import points
@@ -106,7 +106,7 @@ def advice(work: Training, available: int) -> str:
     fitting = settings(work, available if needed > available else needed // 2)
     if not fitting:
         fixed = max(memory.total - memory.activations
-                    for stage in stages_of(work) for memory in moments(work, stage))
+                    for stage in busiest_stages(work) for memory in moments(work, stage))
         return (f"predicted {round_bytes(needed)}; no batch_size fits: {round_bytes(fixed)} of it "
                 "are no activations")
     fitting_text = ", or ".join(" with ".join(
@@ -133,7 +133,7 @@ def settings(work: Training, budget: int) -> list[Setting]:
 
 
 def predicted(work: Training) -> int:
-    return max(memory_of(work, stage).total for stage in stages_of(work))
+    return max(memory_of(work, stage).total for stage in busiest_stages(work))
 
 
 def changed(work: Training, setting: Setting) -> Training | None:
@@ -372,6 +372,7 @@ def _draft(
     return points.Draft(
         workload=work, device=device, validate=checked,
         memory_bytes=expected.memory.total, memory_error=ERROR, skip=reason,
+        host_bytes=_copied_bytes(work, expected),
         estimate_s=(setup_s(work, device_kind(device))
                     + points.least_calls(common, job.config) * step_s
                     + untimed_s(work, step_s, device_kind(device), checked=checked)),
@@ -386,6 +387,12 @@ def _step_s(
     rate = bytes_per_s(kind, hardware, work.ranks)
     return max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
                + one.carried_on(library) / rate for one in expected.of_ranks)
+
+
+def _copied_bytes(work: Training, expected: Demands) -> int:
+    """Return the bytes of a rank's parameters and states, which a checkpoint first copies."""
+    memory = expected.memory
+    return (memory.parameters + memory.optimizer) * bool(work.checkpoint_every)
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:

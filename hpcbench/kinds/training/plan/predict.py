@@ -26,7 +26,7 @@ from hpcbench.kinds.training.plan.spec import (
     own_traffic,
     strategy,
 )
-from hpcbench.kinds.training.plan.step import Stage, Step, stages_of, step_of
+from hpcbench.kinds.training.plan.step import Stage, Step, busiest_stages, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.models import ModelShape
@@ -152,7 +152,7 @@ def hardware_flops(
 
 
 def predict(work: Training) -> Demands:
-    return Demands(tuple(predict_stage(work, stage) for stage in stages_of(work)))
+    return Demands(tuple(predict_stage(work, stage) for stage in busiest_stages(work)))
 
 
 def least_step_s(work: Training, case: Case, hardware: Mapping[str, Any]) -> float | None:
@@ -176,7 +176,8 @@ def checkpoint_bytes(work: Training) -> int:
     last = max(stages_of(work), key=lambda stage: stage.last)
     whole = replace(last, rank=0, blocks=tuple(range(work.layers)), first=True, alone=work.pp > 1)
     shape = any_model.model_of(work)
-    own = rank_parameters(replace(work, tp=1), whole).local
+    all_experts = tuple((name, 1 if name == "ep" else value) for name, value in work.options)
+    own = rank_parameters(replace(work, tp=1, options=all_experts), whole).local
     statistics = (any_model.running_bytes(shape, whole.blocks)
                   if isinstance(shape, any_model.ResNetShape) else 0)
     return own.held_bytes + statistics + state_bytes(work.optimizer, own.trained, 1)
@@ -187,21 +188,27 @@ def crossing_bytes(work: Training, on_node: int, library: str) -> float:
 
     Ranks lie in order, ``on_node`` a node, which share its link. Of a collective counts what no
     algorithm can avoid (`CollectiveSpec.crossing`); of a pipeline, messages of a node with one
-    stage. It is the most of the nodes of the first replica."""
+    stage; of tokens that travel to experts none, as the load may keep them in a node. It is the
+    most of the nodes of the first replica."""
     replica, ranks = work.replica_ranks, work.ranks
-    of_stages = [_grouped_calls(work, stage) for stage in stages_of(work)]
+    stages = stages_of(work)[:1] if layout_of(work).experts else stages_of(work)
+    of_stages = [[each for each in _grouped_calls(work, stage)
+                  if each.calls.collective != "all_to_all" or not layout_of(work).experts]
+                 for stage in stages]
     passing: defaultdict[tuple[int, int], float] = defaultdict(float)
     for rank in range(min(-(-replica // on_node) * on_node, ranks)):
         for called, size, stride in of_stages[rank // work.tp % len(of_stages)]:
             first = rank - rank // stride % size * stride
-            nodes = [member // on_node for member in range(first, first + size * stride, stride)]
+            nodes = tuple(member // on_node
+                          for member in range(first, first + size * stride, stride))
             own = rank // on_node
             for way, share in enumerate(_crossing_shares(called.collective, nodes, own)):
                 passing[own, way] += share * called.carried_on(library)
     return max(passing.values(), default=0.0)
 
 
-def _crossing_shares(collective: str, nodes: Sequence[int], own: int) -> Sequence[float]:
+@lru_cache(maxsize=_KEPT)
+def _crossing_shares(collective: str, nodes: tuple[int, ...], own: int) -> Sequence[float]:
     """Return what leaves and enters a rank's ``own`` node for it, over its bytes on the wire.
 
     ``nodes`` are those of its group. Ranks take turns as roots of broadcasts (ZeRO stage 1)."""

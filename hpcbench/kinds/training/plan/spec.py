@@ -354,7 +354,8 @@ class StrategySpec:
 
     def axes(self, axes: OptionAxes) -> dict[str, tuple[Option, ...]]:
         unset = {} if axes.keys() & self.together.keys() else self.together
-        return {name: axes.get(name, (unset.get(name, values.default),))
+        return {name: tuple(map(values.canonical, axes.get(
+                    name, (unset.get(name, values.default),))))
                 for name, values in self.options.items()}
 
     def without_idle(self, options: Mapping[str, Option]) -> dict[str, Option]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import ge
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, part_tensors
-from hpcbench.kinds.training.plan.experts import Share
+from hpcbench.kinds.training.plan.experts import Share, shares_of
 from hpcbench.kinds.training.plan.models import (
     ATTENTION,
     Adapters,
@@ -297,6 +298,21 @@ def stages_of(work: Training) -> list[Stage]:
         return [Stage(rank=rank, blocks=tuple(range(work.layers)))
                 for rank in range(spread.ep if spread else 1)]
     return [_stage(work, pipelined, rank) for rank in range(work.pp)]
+
+
+def busiest_stages(work: Training) -> list[Stage]:
+    """Return the stages of which none has less of everything than another of the same blocks.
+
+    What a rank with experts needs grows with what it sends, gets and computes."""
+    stages = stages_of(work)
+    if layout_of(work).experts is None:
+        return stages
+    most: list[tuple[Share, Stage]] = []
+    for share, stage in sorted(zip(shares_of(work), stages, strict=True),
+                               key=lambda each: each[0], reverse=True):
+        if not any(all(map(ge, other, share)) for other, _ in most):
+            most.append((share, stage))
+    return [stage for _, stage in most]
 
 
 def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:

@@ -174,7 +174,8 @@ _MOE = spec.StrategySpec(
     idle=lambda options: {"dedup": "with ep=1"} if options["ep"] == 1 else {},
     options=MappingProxyType({
         **_SHARDED, "ep": Values(2),
-        "load": Values(BALANCED, parse=Load.from_text), "dedup": Values("rank", DEDUPS)}))
+        "load": Values(BALANCED, parse=lambda text: Load.from_text(text).text),
+        "dedup": Values("rank", DEDUPS)}))
 
 
 _SWITCH = Values(False, (False, True))

@@ -64,12 +64,32 @@ class Sent:
     slot: Integers
 
 
+def _experts_of(routing: Routing, rank: int) -> Integers:
+    """Return the experts (tokens, experts of a token) of a rank's tokens."""
+    numbers = np.arange(routing.tokens, dtype=np.int64) * routing.ranks + rank
+    runs = np.searchsorted(np.asarray(routing.starts), numbers, side="right") - 1
+    return np.asarray(routing.sets, dtype=np.int64)[runs]
+
+
+def received_from(
+    routing: Routing, sender: int, rank: int, dedup: str,
+) -> tuple[int, Integers, Integers]:
+    """Return how many rows a rank gets from another, and the row and expert of each pair."""
+    experts, each = _experts_of(routing, sender), routing.experts // routing.ranks
+    token, place = np.nonzero(experts // each == rank)
+    expert = experts[token, place]
+    order = np.lexsort((token, expert) if dedup == "expert" else (expert, token))
+    token, expert = token[order], expert[order]
+    if dedup == "expert" or not len(token):
+        return len(token), np.arange(len(token)), expert
+    row = np.cumsum(np.concatenate(([0], token[1:] != token[:-1])))
+    return int(row[-1]) + 1, row, expert
+
+
 def sent_by(routing: Routing, rank: int, dedup: str) -> Sent:
     """Return the rows of a rank's tokens: one for each expert, or one for each rank that has any
     of a token's experts."""
-    numbers = np.arange(routing.tokens, dtype=np.int64) * routing.ranks + rank
-    runs = np.searchsorted(np.asarray(routing.starts), numbers, side="right") - 1
-    experts = np.asarray(routing.sets, dtype=np.int64)[runs]
+    experts = _experts_of(routing, rank)
     token, place = np.divmod(np.arange(experts.size), experts.shape[1])
     each = routing.experts // routing.ranks
     order = np.lexsort((token, experts.ravel()) if dedup == "expert" else
@@ -97,15 +117,14 @@ class Dispatch:
     def __init__(self, routing: Routing, rank: int, dedup: str, group: Any,
                  device: torch.device) -> None:
         each, ranks = routing.experts // routing.ranks, range(routing.ranks)
-        all_sent = [sent_by(routing, one, dedup) for one in ranks]
-        own = all_sent[rank]
+        own = sent_by(routing, rank, dedup)
         self.group, self.tokens, self.by_rank = group, routing.tokens, dedup == "rank"
         choices = np.empty_like(own.expert)
         choices[own.slot] = own.expert
         first_pair = np.unique(own.row, return_index=True)[1]
         self.sent = _counted(own.expert[first_pair] // each, ranks)
         self.pairs_sent = _counted(own.expert // each, ranks)
-        mine = [_to(one, rank, each) for one in all_sent]
+        mine = [received_from(routing, one, rank, dedup) for one in ranks]
         self.received = [count for count, _, _ in mine]
         self.pairs_received = [len(row) for _, row, _ in mine]
         starts = np.cumsum([0, *self.received])
@@ -145,15 +164,6 @@ class Dispatch:
 def _counted(values: Integers, of: range) -> list[int]:
     counts: list[int] = np.bincount(values, minlength=len(of)).tolist()
     return counts
-
-
-def _to(sent: Sent, rank: int, each: int) -> tuple[int, Integers, Integers]:
-    """Return what goes to a rank: how many rows, and the row of each pair and its expert."""
-    pairs = np.flatnonzero(sent.expert // each == rank)
-    if not len(pairs):
-        return 0, pairs, pairs
-    row = sent.row[pairs] - sent.row[pairs[0]]
-    return int(row[-1]) + 1, row, sent.expert[pairs]
 
 
 def _tensor(values: Integers, device: torch.device) -> torch.Tensor:

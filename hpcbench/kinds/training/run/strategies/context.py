@@ -1,4 +1,4 @@
-"""TokenSharing parallelism: ranks share the tokens of each sample, and shards of the parameters.
+"""Context parallelism: ranks share the tokens of each sample, and shards of the parameters.
 
 The ring is torch's (`_templated_ring_attention`), around the fused attention of the device, as its
 ``context_parallel`` runs it, which has no rule for CPUs. How it goes round torch keeps in options
