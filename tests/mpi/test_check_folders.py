@@ -38,9 +38,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clean(home: Path) -> Path:
-    """A job of several launches; those of backend mpi repeat in one process."""
+    return several_launches(home / "clean")
+
+
+@pytest.fixture(scope="module")
+def before(home: Path) -> Path:
+    """An earlier run: one run is no baseline of its own."""
+    return several_launches(home / "before")
+
+
+def several_launches(work: Path) -> Path:
+    """Run a job of several launches; those of backend mpi repeat in one process."""
     config = sweep("8", block={"backend": ["gloo", "mpi"]}, measure={"launches": LAUNCHES})
-    return folder_of(launcher_for("mpich", home / "clean").run(2, config=config).check())
+    return folder_of(launcher_for("mpich", work).run(2, config=config).check())
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +104,13 @@ def flipped(path: Path) -> None:
 
 @pytest.mark.parametrize(("rank", "damage"), [(0, removed), (1, truncated), (0, flipped)])
 def test_a_lost_trace_is_missing_and_drains_no_node(
-    clean: Path, tmp_path: Path, rank: int, damage: Callable[[Path], None],
+    clean: Path, before: Path, tmp_path: Path, rank: int, damage: Callable[[Path], None],
 ) -> None:
     folder = Path(shutil.copytree(clean, tmp_path / "damaged"))
     damage(folder / "traces" / f"rank{rank:05d}.h5")
     reduce_folder(folder)
     assert codes(folder, limits_file(tmp_path, ANY_TIME)) == OUTCOMES["missing"]
-    assert check_baseline([folder], [clean], 0.03).outcome == "missing"
+    assert check_baseline([folder], [before], 0.03).outcome == "missing"
     with pytest.raises(UsageError, match="not clean"):
         write_limits([folder], tmp_path / "learned.yaml", SHARE)
 
@@ -145,10 +155,11 @@ def test_a_run_holds_the_limits_that_it_taught(again: Path, tmp_path: Path) -> N
     assert codes(again, limits_file(tmp_path, halved["limits"])) == OUTCOMES["slow"]
 
 
-def test_launches_in_one_process_count_as_one(clean: Path, tmp_path: Path) -> None:
+def test_launches_in_one_process_count_as_one(
+    clean: Path, before: Path, tmp_path: Path,
+) -> None:
     with pytest.raises(UsageError, match="there are 1 "):
         write_limits([clean], tmp_path / "learned.yaml", SHARE)
-    other = Path(shutil.copytree(clean, tmp_path / "other"))
-    texts = [reason.text for reason in check_baseline([other], [clean], 0.03).reasons
+    texts = [reason.text for reason in check_baseline([clean], [before], 0.03).reasons
              if " mpi " in reason.what]
     assert texts and all("count as one" in text for text in texts)

@@ -67,12 +67,13 @@ def test_every_strategy_is_accepted_and_calls_what_is_predicted(
     block = {"kind": "training", "model": "transformer-tiny", "layers": 4, "hidden": 64,
              "seq_length": 16, "vocab": 96, "batch_size": 4, "optimizer": "sgd",
              "strategies": {spec.name: {"tp": 2} if spec.name == "hybrid" else {}
-                            for spec in strategies()}}
+                            for spec in strategies() if spec.name != "moe"}}
     job = make_plan(check_config({"benchmarks": [block]}, "test"), 4)
     assert print_trials(job, trials(job, Launch())) == 0
     lines = capsys.readouterr().out.splitlines()
     accepted = [line.split()[2] for line in lines if line.startswith("accepted")]
-    others = [spec.name for spec in strategies() if spec.name != "single"]
+    others = [spec.name for spec in strategies() if spec.name not in (
+        "single", "moe")]  # which has models of its own: test_fake_tensors.py
     assert accepted == [*others, "single"]  # fewer ranks come later
     assert sum("called by rank 0, as predicted: " in line for line in lines) == len(accepted)
     assert not [line for line in lines if "other than predicted" in line]

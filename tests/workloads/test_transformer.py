@@ -82,6 +82,8 @@ def test_a_model_has_the_parameters_and_flops_that_the_plan_states(name: str) ->
     with torch.device("meta"):
         model = Transformer(shape)
     assert sum(item.numel() for item in model.parameters()) == parameters(shape)
+    if shape.experts:  # whose tokens need a load: test_training_predictions.py
+        return
     few = replace(shape, layers=2)  # one block more adds as much as the second one
     assert counted(few, 2) == dict(flops(few, 2))["counted"]
     assert flops_of_a_block(shape) == flops_of_a_block(few)
