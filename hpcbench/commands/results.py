@@ -418,6 +418,7 @@ def report(
     chosen = chosen_format(file_format, output)
     paths = files or (runs_below(source) if source is not None else [LATEST])
     target = output_path(paths, output, chosen)
+    flags.free_target(target, force=force or is_made_of(target))
     verbosity = flags.verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in paths])
     with open_runs(paths) as runs, verbosity.stage("report"):
