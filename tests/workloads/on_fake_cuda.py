@@ -41,7 +41,6 @@ from hpcbench.backends.devices import CudaDevice
 from hpcbench.backends.groups import open_lines
 from hpcbench.config.load import check_config, load_config
 from hpcbench.kinds.primitive.run import operands
-from hpcbench.kinds.primitive.run.dispatch_inputs import DispatchInputs
 from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.strategies.base import Grid
 from hpcbench.launch.messages import JoinRequest
@@ -164,9 +163,6 @@ def let_drawn_numbers_be_real() -> None:
         really = _really(getattr(operands, name))
         setattr(operands, name, lambda *arguments, of=really, **named: tree_map_only(
             torch.Tensor, torch.empty_like, of(*arguments, **named)))
-    DispatchInputs.table = _really(lambda inputs, rank: torch.tensor(
-        inputs.routing.experts_of(rank)))  # how many tokens go where follows from values
-    DispatchInputs.copies = _really(DispatchInputs.copies)
 
 
 def _really(made: Any) -> Any:

@@ -44,7 +44,9 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
     "fsdp": [NORMED | {"dtype": "bf16"}, {"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
              {"strategies": {"fsdp": {"reshard": BOTH}}}, LIBRARYS],
     "hsdp": [{"accumulation": 2}],
-    "moe": [{"model": "moe-tiny", "vocab": 256, "world_size": 4, **SGD, "strategies": {"moe": [
+    "moe": [{"model": "moe-tiny", "world_size": 3, "layers": 2, **SGD, "strategies": {
+                "moe": {"ep": 1}}},  # 8 experts on 3 ranks
+            {"model": "moe-tiny", "vocab": 256, "world_size": 4, **SGD, "strategies": {"moe": [
                 {"ep": 1}, {"ep": [2, 4], "load": "lognormal:1", "dedup": ["rank", "expert"]}]}},
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, "layers": 2, "dtype": "bf16",
              "accumulation": 2, "strategies": {"moe": {

@@ -15,8 +15,9 @@ from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run import operands
 from hpcbench.kinds.primitive.run.inputs import Inputs
 from hpcbench.operations.data import DTYPES
-from hpcbench.operations.loads import Routing, planned_matrix
+from hpcbench.operations.loads import planned_matrix
 from hpcbench.operations.place import Place
+from hpcbench.operations.token_copies import ExpertTables, Integers, copies_to
 
 WAYS = {**DTYPES, FP8: torch.float8_e4m3fn}
 """Name -> torch's type of elements on the way."""
@@ -24,12 +25,9 @@ _STEPS = 8
 """Roundings in fp32 of a weighted sum, beside one for each term."""
 
 
-class TokenCopies(NamedTuple):
-    """Copies of one rank's tokens that another gets, in the order in which they are sent.
-
-    ``token`` is that of each copy, ``weight`` by which its result is multiplied when it is back.
-    ``copy``, ``expert`` and ``factor`` are of each pair of a copy and an expert that works on it:
-    the expert's number on its rank, and by which its result is multiplied there."""
+class WeightedCopies(NamedTuple):
+    """`TokenCopies` with numbers: ``weight`` of each copy, by which its result is multiplied when
+    it is back, and ``factor`` of each pair, by which its result is multiplied there."""
 
     token: torch.Tensor
     weight: torch.Tensor
@@ -54,8 +52,7 @@ class DispatchInputs(Inputs):
         matrix = planned_matrix(spec.matrix, spec.matrix_sha256) if spec.matrix else None
         self.routing = routing_of(
             options, place.world_size, spec.m, spec.k, spec.dtype, matrix)
-        self._runs = ((torch.tensor(self.routing.starts), torch.tensor(self.routing.sets))
-                      if isinstance(self.routing, Routing) else None)
+        self.tables = ExpertTables(self.routing)
         self.experts_each = self.routing.experts // place.world_size
         self.accumulator = torch.float64 if spec.dtype == "fp64" else torch.float32
         self._tokens = _drawn((spec.m // place.world_size, spec.k), 1, place.rank).to(
@@ -64,27 +61,17 @@ class DispatchInputs(Inputs):
 
     def table(self, rank: int) -> torch.Tensor:
         """Return the experts of a rank's tokens, (m / d, most of a token); -1: it has fewer."""
-        routing = self.routing
-        if self._runs:
-            starts, sets = self._runs
-            numbers = torch.arange(rank, routing.ranks * routing.tokens, routing.ranks)
-            return sets[torch.searchsorted(starts, numbers, right=True) - 1]
-        lists = routing.experts_of(rank)
-        width = max(map(len, lists), default=0) or 1
-        return torch.tensor([[*one, *[-1] * (width - len(one))] for one in lists])
+        return torch.from_numpy(self.tables.of(rank))
 
-    def copies(self, table: torch.Tensor, receiver: int) -> TokenCopies:
-        """Return the copies that a rank with this `table` sends to another."""
-        weights = router_weights(table.shape[1], self.accumulator).expand(table.shape)
-        here = torch.div(table, self.experts_each, rounding_mode="floor") == receiver
-        token, choice = here.nonzero(as_tuple=True)
-        expert, weight = table[token, choice] % self.experts_each, weights[token, choice]
+    def copies(self, table: Integers, receiver: int) -> WeightedCopies:
+        """Return the copies that a rank with this one of `tables` sends to another."""
+        found = copies_to(table, receiver, self.experts_each, self.dedup)
+        token, copy, expert, choice = map(torch.from_numpy, found)
+        weight = router_weights(table.shape[1], self.accumulator)[choice]
+        whole = torch.ones(len(token), dtype=self.accumulator)
         if self.dedup == "expert":
-            each = torch.arange(len(token))
-            return TokenCopies(token, weight, each, expert, torch.ones_like(weight))
-        kept, copy = token.unique(return_inverse=True)
-        whole = torch.ones(len(kept), dtype=self.accumulator)
-        return TokenCopies(kept, whole, copy, expert, weight)
+            return WeightedCopies(token, weight, copy, expert, whole)
+        return WeightedCopies(token, whole, copy, expert, weight)
 
     def scale(self, expert: torch.Tensor) -> torch.Tensor:
         """Return by which number experts multiply their tokens where there is no product."""

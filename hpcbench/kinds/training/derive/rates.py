@@ -32,8 +32,10 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
 from hpcbench.units import grouped
 
-LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "cp", "flops", "calls", "modules", "loss")
-"""Fields of a training that depend on its layout on ranks; some strategies have but one loss."""
+LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "cp", "flops", "calls", "modules", "loss",
+            "checkpoint_folder")
+"""Fields of a training that depend on its layout on ranks or its run; some strategies have but one
+loss."""
 
 
 def work(item: CaseResult, values: Values) -> CallWork | None:

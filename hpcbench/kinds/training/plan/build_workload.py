@@ -50,8 +50,8 @@ from hpcbench.plan.case import PlanRequest
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
     if work.of_images:
-        return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
-                or _too_few_values(work) or _no_communication(work))
+        return (_undivided_images(work) or unfit_experts(work) or _indivisible(work)
+                or spec.unfit(work) or _too_few_values(work) or _no_communication(work))
     return (untrained(shape_of(work)) or unfit_experts(work) or _of_library(work)
             or _uncompiled(work) or _not_in_parts(work) or _indivisible(work) or spec.unfit(work)
             or _no_communication(work))
@@ -124,8 +124,6 @@ def _undivided_images(work: Training) -> str | None:
         (work.tp > 1, f"{work.model} is made of convolutions, for which no strategy here has a "
          "plan to divide them among ranks (tp)"),
         (work.data != SYNTHETIC, f"data={work.data}: files hold tokens, {work.model} takes images"),
-        (layout_of(work).experts is not None, f"{work.model} has no experts: name a model that "
-         "has, or another strategy"),
         (is_dynamic(work),
          "balance=dynamic would have batch norms see other samples whenever shares change"),
         (adapters_of(work) is not None,

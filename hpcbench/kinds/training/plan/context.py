@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcbench.kinds.training.plan import models
+from hpcbench.kinds.training.plan.memory import WEIGHT_BYTES
 from hpcbench.kinds.training.plan.spec import Calls, TokenSharing, calls, context_of
 from hpcbench.kinds.training.plan.step import Step
 from hpcbench.kinds.training.plan.workload import Training
 
-_GRADIENT = 4
 _LOSS = 4
 _FEWEST = "megatron"  # the definition of FLOPs that counts the pairs of a mask only
 
@@ -51,7 +51,7 @@ def calls_of(
         if context.gathered:
             yield calls("all_gather", ranks, [ranks * pair * element] * passed)
         sent = [] if context.gathered else [pair * element] * (ranks - 1) * passed
-        yield calls("send_recv", ranks, sent + [pair * _GRADIENT] * ranks * blocks * parts)
+        yield calls("send_recv", ranks, sent + [pair * WEIGHT_BYTES] * ranks * blocks * parts)
     yield calls("all_reduce", ranks, [_LOSS])
 
 

@@ -45,27 +45,28 @@ class Share(NamedTuple):
 
 def routing_of(work: Training) -> Routing:
     """Return the routing of the tokens of one group's ranks in a part of a batch."""
-    spread, experts = _both(work)
-    tokens = work.batch_size // work.accumulation * work.seq_length
-    return route(spread.load, spread.ep, tokens, experts.number, experts.per_token)
+    return _routing(*_routed(work))
 
 
 def shares_of(work: Training) -> tuple[Share, ...]:
     """Return the share of each rank of a group."""
-    spread, experts = _both(work)
-    tokens = work.batch_size // work.accumulation * work.seq_length
-    return _shares(spread, tokens, experts.number, experts.per_token)
+    return _shares(*_routed(work))
 
 
-def _both(work: Training) -> tuple[Spread, Experts]:
+def _routed(work: Training) -> tuple[Spread, int, Experts]:
+    """Return how experts are spread, and a rank's tokens in a part of a batch."""
     spread, experts = spread_of(work), shape_of(work).experts
     assert spread and experts  # noqa: S101  (a training that spreads experts has both)
-    return spread, experts
+    return spread, work.batch_size // work.accumulation * work.seq_length, experts
+
+
+def _routing(spread: Spread, tokens: int, experts: Experts) -> Routing:
+    return route(spread.load, spread.ep, tokens, experts.number, experts.per_token)
 
 
 @lru_cache(maxsize=64)
-def _shares(spread: Spread, tokens: int, experts: int, per_token: int) -> tuple[Share, ...]:
-    routing = route(spread.load, spread.ep, tokens, experts, per_token)
+def _shares(spread: Spread, tokens: int, experts: Experts) -> tuple[Share, ...]:
+    routing = _routing(spread, tokens, experts)
     rows, pairs = routing.traffic(spread.dedup), routing.traffic("expert")
     return tuple(Share(*each) for each in zip(
         rows.sent, rows.received, pairs.received, pairs.sent, strict=True))
@@ -117,6 +118,9 @@ def is_of_experts(name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def apart_experts(parameters: Parameters) -> tuple[Parameters, Parameters]:
-    """Return the parameters that all ranks share, and those of experts."""
+    """Return the parameters that all ranks share, and those of experts, the extent first in which
+    the ranks that have the same experts cut them."""
     return (Parameters(tuple(one for one in parameters.tensors if not is_of_experts(one.name))),
-            Parameters(tuple(one for one in parameters.tensors if is_of_experts(one.name))))
+            Parameters(tuple(
+                one._replace(extents=(one.extents[1], one.extents[0], *one.extents[2:]))
+                for one in parameters.tensors if is_of_experts(one.name))))

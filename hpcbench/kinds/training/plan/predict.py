@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 from hpcbench.kinds.training.plan import any_model, context, models
 from hpcbench.kinds.training.plan import spec as traffic
 from hpcbench.kinds.training.plan.experts import apart_experts, shares_of
-from hpcbench.kinds.training.plan.memory import Memory, memory_of, rank_parameters, state_bytes
+from hpcbench.kinds.training.plan.memory import (
+    WEIGHT_BYTES,
+    Memory,
+    memory_of,
+    rank_parameters,
+    state_bytes,
+)
 from hpcbench.kinds.training.plan.spec import (
     Calls,
     adapters_of,
@@ -33,7 +39,6 @@ from hpcbench.operations.models import ModelShape
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 
-_GRADIENT = 4
 _LOSS_SUMS = 3
 """For a loss of divided logits: the largest logit, the sum of exponentials, the target's logit."""
 _TABLES = {"gpt": 1, "llama": 0, "bert": 2}
@@ -60,7 +65,7 @@ def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -
         yield calls("all_gather", kept.tp, gathers * parts)
         yield calls("all_reduce", kept.tp, [*_norms(shape, stage, step), *(head * bert * parts)])
     if stage.last and kept.by_words:
-        yield calls("all_reduce", kept.tp, [step.tokens * _GRADIENT] * _LOSS_SUMS * parts)
+        yield calls("all_reduce", kept.tp, [step.tokens * WEIGHT_BYTES] * _LOSS_SUMS * parts)
     elif stage.last:
         padded = -(-shape.vocab // kept.tp) * kept.tp
         yield calls("all_gather", kept.tp, [step.tokens * padded * kept.element] * parts)
@@ -73,7 +78,7 @@ def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
     They are summed when gradients are exchanged: those of one micro-batch as they are, those of
     several in fp32, in which they were added up."""
     exchanges = step.layout.groups.exchanges if step.layout.groups else 1
-    size = step.kept.wide if step.parts == exchanges else _GRADIENT
+    size = step.kept.wide if step.parts == exchanges else WEIGHT_BYTES
     divided = ("norm.",) if step.kept.by_tokens else ("q_norm.", "k_norm.")
     named = [item for item in stage.tensors(shape) if any(name in item.name for name in divided)]
     if shape.family == "bert":  # its head gathers tokens before it
@@ -191,10 +196,10 @@ def crossing_bytes(work: Training, on_node: int, library: str) -> float:
     stage; of tokens that travel to experts none, as the load may keep them in a node. It is the
     most of the nodes of the first replica."""
     replica, ranks = work.replica_ranks, work.ranks
-    stages = stages_of(work)[:1] if layout_of(work).experts else stages_of(work)
+    has_experts = layout_of(work).experts is not None
     of_stages = [[each for each in _grouped_calls(work, stage)
-                  if each.calls.collective != "all_to_all" or not layout_of(work).experts]
-                 for stage in stages]
+                  if not has_experts or each.calls.collective != "all_to_all"]
+                 for stage in stages_of(work)[:1 if has_experts else None]]
     passing: defaultdict[tuple[int, int], float] = defaultdict(float)
     for rank in range(min(-(-replica // on_node) * on_node, ranks)):
         for called, size, stride in of_stages[rank // work.tp % len(of_stages)]:
@@ -275,7 +280,7 @@ def expert_calls(work: Training, shape: ModelShape, stage: Stage, step: Step) ->
     row = shape.hidden * step.kept.element
     sizes = 2 * [share.sent * row, share.received * row]
     if spread.dedup == "rank":
-        sizes += [share.own_pairs * _GRADIENT, share.pairs * _GRADIENT]
+        sizes += [share.own_pairs * WEIGHT_BYTES, share.pairs * WEIGHT_BYTES]
     return calls("all_to_all", spread.ep,
                  sizes * step.parts * _blocks_with_experts(shape, stage))
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 from hpcbench.config.section import OptionAxes
-from hpcbench.kinds.training.plan.experts import Spread, is_of_experts
+from hpcbench.kinds.training.plan.experts import Spread
 from hpcbench.kinds.training.plan.models import Adapters, Parameters, Tensor, of_each
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.collectives import collective_spec
@@ -256,11 +256,8 @@ def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=_KEPT)
 def sharded_bytes(group: Parameters, shards: int, element_bytes: int) -> int:
-    """Return the size of parameters that FSDP gathers together, each padded to equal shards.
-
-    Experts, which are divided themselves, are sharded in another dimension, evenly."""
-    return sum((item.elements if is_of_experts(item.name) and item.extents[0] % shards else
-                -(-item.extents[0] // shards) * shards * (item.elements // item.extents[0]))
+    """Return the size of parameters that FSDP gathers together, each padded to equal shards."""
+    return sum(-(-item.extents[0] // shards) * shards * (item.elements // item.extents[0])
                * travelling_bytes(item, element_bytes) for item in group.tensors)
 
 

@@ -105,6 +105,7 @@ class Training(Workload):
             return Choice(axes, None)
         task = {name: value for name, value in axes.items()
                 if not name.startswith("options.") and name not in ("strategy", "batch_size")}
+        task["architecture"] = self.architecture  # files of two models may have one name
         return Choice(axes, {**task, "global_batch": self.global_batch}, {
             name: value for name, value in axes.items() if name not in {*task, "batch_size"}},
             any_ranks=True)

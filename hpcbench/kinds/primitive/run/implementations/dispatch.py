@@ -63,9 +63,9 @@ class Dispatching(Implementation[DispatchInputs]):
     def __init__(self, inputs: DispatchInputs) -> None:
         super().__init__(inputs)
         self._buffers: list[torch.Tensor] = []
-        own = inputs.table(self.rank)
+        own = inputs.tables.of(self.rank)
         self.sent = [inputs.copies(own, receiver) for receiver in range(self.ranks)]
-        self.arriving = [inputs.copies(inputs.table(sender), self.rank)
+        self.arriving = [inputs.copies(inputs.tables.of(sender), self.rank)
                          for sender in range(self.ranks)]
         self.sends, self.receives = ([len(one.token) for one in side]
                                      for side in (self.sent, self.arriving))
@@ -212,7 +212,7 @@ class Hierarchical(Direct):
         self._inner = self._group([range(first, first + size) for first in nodes])
         self._outer = self._group([range(own, self.ranks, size) for own in range(size)])
         node, own = divmod(self.rank, size)
-        tables = [inputs.table(node * size + sender) for sender in range(size)]
+        tables = [inputs.tables.of(node * size + sender) for sender in range(size)]
         passing = [[len(inputs.copies(table, first + own).token) for first in nodes]
                    for table in tables]  # of each rank of this node, to each node
         by_number = [first + number for number in range(size) for first in nodes]

@@ -8,12 +8,10 @@ and torchtitan. The splits are known, so no rank waits for counts of tokens."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -23,17 +21,21 @@ from torch.nn import functional as F
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.operations.loads import Routing
 from hpcbench.operations.models import Experts, ModelShape
+from hpcbench.operations.token_copies import ExpertTables, copies_to
 
-Integers = npt.NDArray[np.int64]
 _GROUPED_BYTES = 16  # of which the rows of a grouped product are multiples
 
 
-class _AllToAll(torch.autograd.Function):  # type: ignore[misc]
+Splits = list[int] | None
+"""Rows from and to each rank; None: equally many."""
+
+
+class RowExchange(torch.autograd.Function):  # type: ignore[misc]
     """Rows to each rank of a group; backward sends the gradients back the same way."""
 
     @staticmethod
     def forward(
-        context: Any, rows: torch.Tensor, received: list[int], sent: list[int], group: Any,
+        context: Any, rows: torch.Tensor, received: Splits, sent: Splits, group: Any,
     ) -> torch.Tensor:
         context.way = received, sent, group
         return _exchanged(rows, received, sent, group)
@@ -45,61 +47,12 @@ class _AllToAll(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _exchanged(
-    rows: torch.Tensor, received: list[int], sent: list[int], group: Any,
+    rows: torch.Tensor, received: Splits, sent: Splits, group: Any,
 ) -> torch.Tensor:
-    result = rows.new_empty((sum(received), *rows.shape[1:]))
+    count = len(rows) if received is None else sum(received)
+    result = rows.new_empty((count, *rows.shape[1:]))
     dist.all_to_all_single(result, rows.contiguous(), received, sent, group=group)
     return result
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What one rank sends, in the order of the experts' ranks: ``rows`` are its tokens, one for
-    each row. A row has ``pairs`` with experts (``row`` of each, ``expert``, and ``slot``: token x
-    experts of a token + which of these)."""
-
-    rows: Integers
-    row: Integers
-    expert: Integers
-    slot: Integers
-
-
-def _experts_of(routing: Routing, rank: int) -> Integers:
-    """Return the experts (tokens, experts of a token) of a rank's tokens."""
-    numbers = np.arange(routing.tokens, dtype=np.int64) * routing.ranks + rank
-    runs = np.searchsorted(np.asarray(routing.starts), numbers, side="right") - 1
-    return np.asarray(routing.sets, dtype=np.int64)[runs]
-
-
-def received_from(
-    routing: Routing, sender: int, rank: int, dedup: str,
-) -> tuple[int, Integers, Integers]:
-    """Return how many rows a rank gets from another, and the row and expert of each pair."""
-    experts, each = _experts_of(routing, sender), routing.experts // routing.ranks
-    token, place = np.nonzero(experts // each == rank)
-    expert = experts[token, place]
-    order = np.lexsort((token, expert) if dedup == "expert" else (expert, token))
-    token, expert = token[order], expert[order]
-    if dedup == "expert" or not len(token):
-        return len(token), np.arange(len(token)), expert
-    row = np.cumsum(np.concatenate(([0], token[1:] != token[:-1])))
-    return int(row[-1]) + 1, row, expert
-
-
-def sent_by(routing: Routing, rank: int, dedup: str) -> Sent:
-    """Return the rows of a rank's tokens: one for each expert, or one for each rank that has any
-    of a token's experts."""
-    experts = _experts_of(routing, rank)
-    token, place = np.divmod(np.arange(experts.size), experts.shape[1])
-    each = routing.experts // routing.ranks
-    order = np.lexsort((token, experts.ravel()) if dedup == "expert" else
-                       (experts.ravel(), token, experts.ravel() // each))
-    token, expert, slot = token[order], experts.ravel()[order], order
-    if dedup == "expert":
-        return Sent(token, np.arange(len(order)), expert, slot)
-    key = expert // each * routing.tokens + token
-    first = np.concatenate(([True], key[1:] != key[:-1]))
-    return Sent(token[first], np.cumsum(first) - 1, expert, slot)
 
 
 def alone(routing: Routing, rank: int) -> Routing:
@@ -112,29 +65,32 @@ class Dispatch:
     """How the tokens of a micro-batch go through the experts of the ranks of a group, and back.
 
     ``group`` None: one rank has all experts. ``choices`` (tokens, experts of a token) are those of
-    each of this rank's tokens; ``counts`` how many rows each of its experts gets."""
+    each of this rank's tokens; ``counts`` how many rows each of its experts gets, ``ends`` the
+    rows behind them."""
 
     def __init__(self, routing: Routing, rank: int, dedup: str, group: Any,
                  device: torch.device) -> None:
-        each, ranks = routing.experts // routing.ranks, range(routing.ranks)
-        own = sent_by(routing, rank, dedup)
+        each, ranks, tables = routing.experts // routing.ranks, range(routing.ranks), ExpertTables(
+            routing)
+        own = tables.of(rank)
+        sent = [copies_to(own, receiver, each, dedup) for receiver in ranks]
+        got = [copies_to(tables.of(sender), rank, each, dedup) for sender in ranks]
         self.group, self.tokens, self.by_rank = group, routing.tokens, dedup == "rank"
-        choices = np.empty_like(own.expert)
-        choices[own.slot] = own.expert
-        first_pair = np.unique(own.row, return_index=True)[1]
-        self.sent = _counted(own.expert[first_pair] // each, ranks)
-        self.pairs_sent = _counted(own.expert // each, ranks)
-        mine = [received_from(routing, one, rank, dedup) for one in ranks]
-        self.received = [count for count, _, _ in mine]
-        self.pairs_received = [len(row) for _, row, _ in mine]
+        self.sent, self.received = ([len(one.token) for one in side] for side in (sent, got))
+        self.pairs_sent, self.pairs_received = (
+            [len(one.copy) for one in side] for side in (sent, got))
         starts = np.cumsum([0, *self.received])
-        row = np.concatenate([at + rows for at, (_, rows, _) in zip(starts, mine, strict=False)])
-        expert = np.concatenate([experts for _, _, experts in mine]) - rank * each
+        rows = np.concatenate([one.copy + at for one, at in zip(got, starts, strict=False)])
+        expert = np.concatenate([one.expert for one in got])
         order = np.argsort(expert, kind="stable")
-        self.counts = _counted(expert, range(each))
-        self.choices = _tensor(choices.reshape(routing.tokens, -1), device)
-        self.rows, self.slots = _tensor(own.rows, device), _tensor(own.slot, device)
-        self.pair_rows, self.order = _tensor(row[order], device), _tensor(order, device)
+        counts = np.bincount(expert, minlength=each)
+        self.counts: list[int] = counts.tolist()
+        slots = [one.token[one.copy] * own.shape[1] + one.choice for one in sent]
+        self.choices, self.rows, self.slots, self.pair_rows, self.order = (
+            torch.from_numpy(values).to(device) for values in (
+                own, np.concatenate([one.token for one in sent]), np.concatenate(slots),
+                rows[order], order))
+        self.ends = torch.from_numpy(counts.cumsum().astype(np.int32)).to(device)
 
     def through(
         self, tokens: torch.Tensor, weights: torch.Tensor, experts: nn.Module,
@@ -142,7 +98,7 @@ class Dispatch:
         """Return the sum of what each token's experts return, times its weights (tokens, k)."""
         rows = self._exchange(tokens[self.rows], self.received, self.sent)
         slots = weights.flatten()[self.slots]
-        done = experts(rows[self.pair_rows], self.counts)
+        done = experts(rows[self.pair_rows], self.counts, self.ends)
         if self.by_rank:  # a rank adds up before it sends back: it needs the weights
             there = self._exchange(slots, self.pairs_received, self.pairs_sent)
             done = done * there[self.order, None].to(done.dtype)
@@ -157,17 +113,8 @@ class Dispatch:
     ) -> torch.Tensor:
         if self.group is None:
             return rows
-        exchanged: torch.Tensor = _AllToAll.apply(rows, received, sent, self.group)
+        exchanged: torch.Tensor = RowExchange.apply(rows, received, sent, self.group)
         return exchanged
-
-
-def _counted(values: Integers, of: range) -> list[int]:
-    counts: list[int] = np.bincount(values, minlength=len(of)).tolist()
-    return counts
-
-
-def _tensor(values: Integers, device: torch.device) -> torch.Tensor:
-    return torch.tensor(values.tolist() if values.size < 2 else values, device=device)
 
 
 class ExpertStack(nn.Module):  # type: ignore[misc]
@@ -182,10 +129,11 @@ class ExpertStack(nn.Module):  # type: ignore[misc]
         self.gate, self.up = nn.Parameter(torch.empty(up)), nn.Parameter(torch.empty(up))
         self.down = nn.Parameter(torch.empty(experts.number, shape.hidden, experts.inner))
 
-    def forward(self, rows: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
+    def forward(
+        self, rows: torch.Tensor, counts: Sequence[int], ends: torch.Tensor,
+    ) -> torch.Tensor:
         gate, up, down = map(local, (self.gate, self.up, self.down))
         if _is_grouped(rows, gate):
-            ends = torch.tensor(counts, device=rows.device).cumsum(0, dtype=torch.int32)
             product = partial(F.grouped_mm, offs=ends)
             of_gate, of_up, of_down = (one.transpose(1, 2) for one in (gate, up, down))
             return product(F.silu(product(rows, of_gate)) * product(rows, of_up), of_down)

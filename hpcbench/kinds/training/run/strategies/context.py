@@ -20,6 +20,7 @@ from hpcbench.kinds.training.plan.context import token_parts
 from hpcbench.kinds.training.plan.spec import TokenSharing, context_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import build
+from hpcbench.kinds.training.run.models.experts import RowExchange
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.models.transformer import Attention, attention
 from hpcbench.kinds.training.run.strategies import base
@@ -91,36 +92,16 @@ def _as_stated(path: RingPath) -> Iterator[None]:
         options.enable_load_balance, options.rotate_method = before
 
 
-class Exchange(torch.autograd.Function):  # type: ignore[misc]
-    """Part n of a tensor's first dimension goes to rank n of a group, and theirs come instead."""
-
-    @staticmethod
-    def forward(ctx: Any, parts: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.group = group
-        return _exchanged(parts, group)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _exchanged(gradient, ctx.group), None
-
-
-def _exchanged(parts: torch.Tensor, group: Any) -> torch.Tensor:
-    sent = parts.contiguous()
-    got = torch.empty_like(sent)
-    dist.all_to_all_single(got, sent, group=group)
-    return got
-
-
 def by_heads(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, group: Any, ranks: int,
 ) -> torch.Tensor:
     """Return attention by some heads of all tokens on each rank, exchanged before and behind."""
     apart = [one.unflatten(1, (ranks, -1)) for one in (q, k, v)]
-    got = Exchange.apply(torch.cat(apart, dim=2).movedim(1, 0), group)
+    got = RowExchange.apply(torch.cat(apart, dim=2).movedim(1, 0), None, None, group)
     whole = got.movedim(0, _TOKENS).flatten(_TOKENS, _TOKENS + 1)
     own = whole.split([one.shape[2] for one in apart], dim=1)
     mixed = attention(*own, causal=causal).unflatten(_TOKENS, (ranks, -1))
-    back = Exchange.apply(mixed.movedim(_TOKENS, 0), group)
+    back = RowExchange.apply(mixed.movedim(_TOKENS, 0), None, None, group)
     return back.movedim(0, 1).flatten(1, 2)
 
 

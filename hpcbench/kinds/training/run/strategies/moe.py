@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from hpcbench.kinds.training.plan.experts import Spread, routing_of, spread_of
+from hpcbench.kinds.training.plan.experts import routing_of, spread_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.experts import Dispatch, MixtureOfExperts, alone
@@ -27,7 +27,9 @@ class ExpertParallel(Fsdp):
     """A step whose tokens travel to the ranks of their experts and back."""
 
     def __init__(self, spec: Training, place: Place) -> None:
-        self._spread = _spread(spec)
+        spread = spread_of(spec)
+        assert spread is not None  # noqa: S101  (the strategy has one)
+        self._spread = spread
         super().__init__(spec, place)
         group = self.grid.groups["ep"] if self.grid and self._spread.ep > 1 else None
         dispatch = Dispatch(routing_of(spec), place.rank % self._spread.ep, self._spread.dedup,
@@ -80,9 +82,3 @@ def route_alone(spec: Training, model: nn.Module, replica: int, device: torch.de
         dispatch = Dispatch(alone(routing, replica % routing.ranks), 0, "expert", None, device)
         for mixture in found:
             mixture.dispatch = dispatch
-
-
-def _spread(spec: Training) -> Spread:
-    spread = spread_of(spec)
-    assert spread is not None  # noqa: S101  (the strategy has one)
-    return spread

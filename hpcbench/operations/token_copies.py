@@ -1,0 +1,57 @@
+"""The copies of tokens that go from rank to rank by a routing, as arrays."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.operations.loads import AnyRouting, Routing
+
+Integers = npt.NDArray[np.int64]
+
+
+class TokenCopies(NamedTuple):
+    """Copies of one rank's tokens for another, in the order in which they are sent.
+
+    ``token`` is that of each copy. ``copy``, ``expert`` and ``choice`` are of each pair of a copy
+    and an expert that works on it: the expert's number on its rank, and which of the token's
+    experts it is."""
+
+    token: Integers
+    copy: Integers
+    expert: Integers
+    choice: Integers
+
+
+class ExpertTables:
+    """The experts of each rank's tokens."""
+
+    def __init__(self, routing: AnyRouting) -> None:
+        self._routing = routing
+        self._runs = (np.asarray(routing.starts), np.asarray(routing.sets, dtype=np.int64)) if (
+            isinstance(routing, Routing)) else None
+
+    def of(self, rank: int) -> Integers:
+        """Return the experts of a rank's tokens, (tokens, most of a token); -1: it has fewer."""
+        routing = self._routing
+        if self._runs:
+            starts, sets = self._runs
+            numbers = np.arange(rank, routing.ranks * routing.tokens, routing.ranks)
+            return sets[np.searchsorted(starts, numbers, side="right") - 1]
+        lists = routing.experts_of(rank)
+        width = max(map(len, lists), default=0) or 1
+        return np.array([[*one, *[-1] * (width - len(one))] for one in lists], dtype=np.int64)
+
+
+def copies_to(table: Integers, receiver: int, experts_each: int, dedup: str) -> TokenCopies:
+    """Return the copies that a rank whose tokens have the experts of a ``table`` sends to another.
+
+    Each rank has so many experts; ``dedup`` is one of `loads.DEDUPS`."""
+    token, choice = np.nonzero(table // experts_each == receiver)
+    expert = table[token, choice] % experts_each
+    if dedup == "expert":
+        return TokenCopies(token, np.arange(len(token)), expert, choice)
+    kept, copy = np.unique(token, return_inverse=True)
+    return TokenCopies(kept, copy, expert, choice)
