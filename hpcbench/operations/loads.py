@@ -87,6 +87,12 @@ def is_load(text: str) -> bool:
     return re.fullmatch(PATTERN, text) is not None
 
 
+def max_over_mean(values: Sequence[int]) -> float:
+    """Return the largest over the mean; 1 where all are 0."""
+    whole = sum(values)
+    return max(values) * len(values) / whole if whole else 1.0
+
+
 class ExpertTraffic(NamedTuple):
     """What each rank sends, what it receives, and what it keeps of its own: copies, or bytes."""
 
@@ -114,8 +120,7 @@ class ExpertTraffic(NamedTuple):
     @property
     def max_over_mean(self) -> float:
         """Return the most that a rank receives over the mean of all; 1 where nothing is sent."""
-        whole = sum(self.received)
-        return max(self.received) * len(self.received) / whole if whole else 1.0
+        return max_over_mean(self.received)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,17 +321,8 @@ class Routing:
                 counts[expert] += end - first
         return tuple(counts)
 
-    def rows(self, rank: int, dedup: str) -> list[int]:
-        """Return how many copies of its tokens a rank sends to each rank, itself included."""
-        counts = [0] * self.ranks
-        for first, end, experts in self._runs():
-            if own := _congruent(first, end, self.ranks, rank):
-                for receiver in copies(experts, self.experts // self.ranks, dedup):
-                    counts[receiver] += own
-        return counts
-
     def traffic(self, dedup: str) -> ExpertTraffic:
-        """Return the sums of all `rows`, without making them."""
+        """Return the sums of the copies from rank to rank, without making these."""
         ranks, whole = self.ranks, 0
         steps, received, kept = [0] * ranks, [0] * ranks, [0] * ranks
         for first, end, experts in self._runs():
@@ -372,9 +368,6 @@ class GivenRouting:
                 for turn in range(min(each, count)):
                     counts[receiver * each + (sender + turn) % each] += -(-(count - turn) // each)
         return tuple(counts)
-
-    def rows(self, rank: int, dedup: str) -> list[int]:
-        return list(self.cells[rank])
 
     def traffic(self, dedup: str) -> ExpertTraffic:
         return ExpertTraffic.of_rows(self.cells)

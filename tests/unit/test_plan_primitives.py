@@ -20,6 +20,7 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.collectives import weights
 from hpcbench.operations.loads import Load, route
 from hpcbench.operations.models import MODELS, layer_of
+from hpcbench.operations.token_copies import ExpertTables, copies_to
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.plan_lines import plan_document, plan_header
@@ -352,7 +353,9 @@ def test_dispatched_bytes_and_flops_are_those_of_the_routing(
                "dispatch": dispatch, "combine": "dtype"}
     problem = Problem(24 * ranks, 10, 16, "fp32", ranks, "dispatch_combine", options)
     routing = route(Load.from_text(load), ranks, 24, 2 * ranks, 2)
-    rows = [routing.rows(rank, dedup) for rank in range(ranks)]
+    tables = ExpertTables(routing)
+    rows = [[len(copies_to(tables.of(sender), receiver, 2, dedup).token)
+             for receiver in range(ranks)] for sender in range(ranks)]
     ways = [max(sum(row[rank] for row in rows), sum(rows[rank])) for rank in range(ranks)]
     wires = [way - rows[rank][rank] for rank, way in enumerate(ways)]
     counts, row_bytes = routing.of_experts(), 16 * (4 + (1 if dispatch == "fp8" else 2))

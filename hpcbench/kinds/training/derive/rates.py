@@ -25,6 +25,7 @@ from hpcbench.kinds.training.plan.spec import alone_by, layout_of, trained_part
 from hpcbench.kinds.training.plan.step import busiest_stages, stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.operations.collectives import collective_spec
+from hpcbench.operations.loads import max_over_mean
 from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import SAMPLES, CallWork
 from hpcbench.reduce.metric import Records, Values
@@ -239,11 +240,9 @@ def _load(work: Training) -> Values:
     """Return how unevenly experts and the ranks that have them are loaded."""
     if layout_of(work).experts is None:
         return {}
-    routing, shares = routing_of(work), shares_of(work)
-    tokens, received = routing.of_experts(), [share.received for share in shares]
-    return {"expert_tokens": max(tokens),
-            "expert_max_over_mean": max(tokens) * len(tokens) / sum(tokens),
-            "received_max_over_mean": max(received) * len(received) / sum(received)}
+    tokens = routing_of(work).of_experts()
+    return {"expert_tokens": max(tokens), "expert_max_over_mean": max_over_mean(tokens),
+            "received_max_over_mean": max_over_mean([one.received for one in shares_of(work)])}
 
 
 FORWARD, BACKWARD, BOTH, EXCHANGE, OPTIMIZER = (

@@ -16,6 +16,7 @@ from hpcbench.kinds.training.plan.memory import WEIGHT_BYTES
 from hpcbench.kinds.training.plan.spec import Calls, TokenSharing, calls, context_of
 from hpcbench.kinds.training.plan.step import Step
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.loads import max_over_mean
 
 _LOSS = 4
 _FEWEST = "megatron"  # the definition of FLOPs that counts the pairs of a mask only
@@ -88,4 +89,4 @@ def attention_flops(work: Training) -> tuple[int, ...]:
 def attention_imbalance(work: Training) -> float | None:
     """Return the most of `attention_flops` over their mean; None where there are none."""
     flops = attention_flops(work)
-    return max(flops) * len(flops) / sum(flops) if flops else None
+    return max_over_mean(flops) if flops else None
