@@ -51,7 +51,7 @@ FIRST = {"schedule": "1F1B", "microbatches": 2}
 OF_TWO = [
     {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES[:1]}},
     {**SMALL, "name": "schedule", "accumulation": 2, "strategies": {"pipeline": FIRST}},
-    {**SMALL, "name": "model", "strategies": ["model"]},
+    {**SMALL, "name": "model", "layers": 3, "strategies": ["model"]},
     *_both(name="families", model="llama3-8b", hidden=64),
     {**SMALL, "name": "context", "model": ["llama3-8b", "bert-large"], "layers": 1, "hidden": 64,
      "heads": 4, "kv_heads": 2, "strategies": {
@@ -70,7 +70,7 @@ SHARDED = {"data": "fsdp"}
 INTERLEAVED = {"schedule": "Interleaved1F1B", "microbatches": 2}
 OF_FOUR = [
     {**SMALL, "name": "pp_tp", "strategies": {"hybrid": {"tp": 2, "pp": 2, **ZBV, **TOGETHER}}},
-    {**SMALL, "name": "dp_pp", "layers": 2, "dtype": "fp16", "accumulation": 2, "strategies": {
+    {**SMALL, "name": "dp_pp", "layers": 3, "dtype": "fp16", "accumulation": 2, "strategies": {
         "hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}},
     {**SMALL, "name": "context_of_four", "layers": 1, "strategies": {"context": {}}},
     {**SMALL, "name": "dp_cp", "layers": 1, "accumulation": 2, "dtype": "bf16", "strategies": {
@@ -84,8 +84,8 @@ MORE_OF_FOUR = [
      "strategies": {"context": [{}, {"attention": "ulysses"}]}},
     {**SMALL, "name": "dp_tp", "layers": 1, "accumulation": 2, "strategies": {
         "hybrid": {"tp": 2}}},
-    {**FOUR_STAGES, "strategies": {"pipeline": {
-        "schedule": "InterleavedZeroBubble", "microbatches": 4}}},
+    {**FOUR_STAGES, "layers": 10, "strategies": {"pipeline": {
+        "schedule": ["InterleavedZeroBubble", "ZBVZeroBubble"], "microbatches": 4}}},
     {**SMALL, "name": "dp_pp", "strategies": {"hybrid": {"pp": 2, **ZBV}}},
     {**SMALL, **ADAMW, "name": "adamw", "strategies": {
         "hybrid": {"pp": 2, **INTERLEAVED, **SHARDED}}},

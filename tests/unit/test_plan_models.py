@@ -94,7 +94,8 @@ def test_extents_of_one_kind_are_no_axes_of_the_other() -> None:
     ({"checkpointing": "full"}, "twice in the running statistics of its batch norms"),
     ({"image_size": 32, "batch_size": 2, "accumulation": 2}, "a batch norm of one pixel"),
     ({"batch_size": 4, "accumulation": 3}, "4 samples (batch_size) cannot be divided evenly"),
-    ({"layers": 5, "strategies": "model"}, "5 layers cannot be divided evenly among 4 stages"),
+    ({"layers": 5, "strategies": {"pipeline": {"schedule": "ZBVZeroBubble"}}},
+     "5 layers are fewer than 8 stages"),
 ])
 def test_what_cannot_run_is_a_skip_with_its_reason(block: dict[str, Any], words: str) -> None:
     (case,) = plan_of(block).cases
@@ -351,7 +352,7 @@ def test_ranks_are_divided(ranks: int, strategies: Any, degrees: tuple[int, int,
     (4, {"pipeline": {"microbatches": 4}}, {"batch_size": 6},
      "6 samples (batch_size / accumulation) cannot be divided evenly into 4 micro-batches"),
     (4, {"pipeline": {"schedule": "LoopedBFS", "stages_per_rank": 3}}, {},
-     "8 layers cannot be divided evenly among 12 stages"),
+     "8 layers are fewer than 12 stages"),
     (2, {"hybrid": {"tp": 2}}, {}, "dp=1 x tp=2 x pp=1 has not two dimensions"),
     (2, ["hybrid"], {}, "dp=1 x tp=1 x pp=2 has not two dimensions"),
     (3, ["hybrid"], {}, "3 ranks cannot be divided evenly into replicas of tp=1 x pp=2"),
@@ -393,6 +394,9 @@ def test_the_bubble_is_known_before_anything_runs() -> None:
     assert predicted_bubble(training_of(_case(4, ["pipeline"]))) == pytest.approx(3 / 7)
     zero = {"hybrid": {"pp": 2, "schedule": "ZBVZeroBubble", "microbatches": 8}}
     assert predicted_bubble(training_of(_case(4, zero))) == pytest.approx(1 / 49)
+    # 2 and 1 layers: the first has F F at 0 to 4, B B at 5 to 13, when the second is done with one
+    uneven = _case(2, {"pipeline": {"microbatches": 2}}, layers=3)
+    assert predicted_bubble(training_of(uneven)) == pytest.approx(1 - (12 + 6) / (2 * 13))
 
 
 ON_DATA: dict[str, Any] = {"kind": "training", "model": "transformer-tiny", "strategies": "data"}

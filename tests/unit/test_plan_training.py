@@ -13,7 +13,7 @@ from hpcbench.kinds.training.plan.context import attention_flops, attention_imba
 from hpcbench.kinds.training.plan.memory import Memory, moments
 from hpcbench.kinds.training.plan.models import DEFINITIONS, parameters, shape_of
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
-from hpcbench.kinds.training.plan.spec import strategies
+from hpcbench.kinds.training.plan.spec import layers_on, strategies
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.operations.collectives import collectives
@@ -233,8 +233,8 @@ def test_slow_samples_are_of_steps_that_a_rank_sees_whole(block: dict[str, Any])
     ("data", {"hidden": 3840, "heads": 30}, {"heads": [24, 32], "kv_heads": [6, 10]}),
     ("tensor", {"kv_heads": 2}, {"kv_heads": [4]}),
     ("tensor", {"inner": 510}, {"inner": [508, 512]}),
-    ("pipeline", {"layers": 6}, {"layers": [4, 8]}),
-    ("pipeline", {"layers": 6, "batch_size": 3}, {})])
+    ("pipeline", {"layers": 3}, {"layers": [4]}),
+    ("pipeline", {"layers": 3, "batch_size": 3}, {})])
 def test_values_that_a_skip_names_can_be_planned(
     strategy: str, block: dict[str, int], instead: dict[str, list[int]],
 ) -> None:
@@ -522,6 +522,23 @@ def test_the_ranks_of_a_pipeline_have_all_parts_and_keep_less_towards_its_end() 
     one = [stage.in_flight for stage in stages_of(work_of(
         4, batch_size=16, strategies={"pipeline": {"microbatches": 8}}))]
     assert one == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(("layers", "stages", "of_each"), [
+    (126, 16, [7, *[8] * 14, 7]),  # Llama 3 405B
+    (9, 4, [2, 3, 2, 2]), (7, 4, [2, 2, 2, 1]), (3, 2, [2, 1]), (8, 4, [2] * 4)])
+def test_layers_that_are_left_over_are_not_in_the_first_and_the_last_stage(
+    layers: int, stages: int, of_each: list[int],
+) -> None:
+    parts = [layers_on(layers, stages, stage) for stage in range(stages)]
+    assert [len(part) for part in parts] == of_each
+    assert [number for part in parts for number in part] == list(range(layers))
+    work = work_of(stages, layers=layers, batch_size=stages,
+                   strategies={"pipeline": {"microbatches": stages}})
+    assert [len(stage.blocks) for stage in stages_of(work)] == of_each
+    of_layer = [one.hardware_flops // count for one, count in zip(
+        predict(work).of_ranks[:-1], of_each[:-1], strict=True)]
+    assert set(of_layer) == {of_layer[0]}  # the last has the head, too
 
 
 def test_each_number_of_a_plan_is_the_most_of_any_rank() -> None:

@@ -60,7 +60,7 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                 "layers": 2, **SGD, "strategies": {"tensor": {"sequence_parallel": BOTH}}},
                {"world_size": 2, "dtype": ["bf16", "fp16"], "accumulation": 2, "layers": 2, **SGD,
                 "strategies": {"tensor": {"sequence_parallel": BOTH, "loss_parallel": True}}}],
-    "model": [{"world_size": 4, "accumulation": 2}],
+    "model": [{"world_size": 4, "accumulation": 2, "layers": [4, 6]}],
     "pipeline": [{"world_size": 2, "strategies": {"pipeline": {"schedule": list(SCHEDULE_NAMES)}}},
                  {"world_size": 4, "accumulation": 2, "model": "mistral-7b", "dtype": "bf16"}],
     "hybrid": [NORMED | {"world_size": 4, "strategies": {"hybrid": {"pp": 2}}},
@@ -192,7 +192,7 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": "zero1"},
     {"strategies": {"fsdp": {"reshard": [True, False]}}, "dtype": "bf16", "accumulation": 2},
     {"strategies": {"tensor": {"sequence_parallel": [False, True]}}, "dtype": ["fp32", "fp16"]},
-    {"strategies": {"pipeline": {"schedule": ["1F1B", "ZBVZeroBubble"]}}},
+    {"strategies": {"pipeline": {"schedule": ["1F1B", "ZBVZeroBubble"]}}, "layers": [4, 5]},
     {"strategies": "model", "accumulation": 2},
     {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2, "strategies": {
         "moe": {"load": "zipf:1", "dedup": ["rank", "expert"]}}},

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.kinds.training.plan.spec import pipelining
-from hpcbench.kinds.training.plan.step import is_dynamic
+from hpcbench.kinds.training.plan.step import is_dynamic, stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
@@ -68,7 +68,8 @@ def predicted_bubble(work: Training) -> float | None:
     if pipelined is None:
         return None
     schedule, stages_per_rank, microbatches = pipelined
-    return bubble_share(schedule.name, work.pp, microbatches, stages_per_rank)
+    layers = [float(len(stage.blocks)) for stage in stages_of(work)]
+    return bubble_share(schedule.name, work.pp, microbatches, stages_per_rank, layers)
 
 
 def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
@@ -93,15 +94,17 @@ def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
     return tuple(shares)
 
 
-def bubble_share(schedule: str, ranks: int, microbatches: int, stages_per_rank: int = 1) -> float:
+def bubble_share(schedule: str, ranks: int, microbatches: int, stages_per_rank: int = 1,
+                 paces: Sequence[float] | None = None) -> float:
     """Return the share of ``ranks`` x step in which ranks wait, if nothing but the order costs.
 
-    Stages take the same time, communication none. For GPipe, 1F1B, LoopedBFS and Interleaved1F1B
-    with whole rounds (p - 1) / (v m + p - 1) (arXiv:2104.04473, 2.2). Raises KeyError, ValueError.
-    """
-    orders = _orders(schedule, ranks, microbatches, stages_per_rank)
-    step = max(replay(orders, ranks * stages_per_rank).values())
-    return 1 - sum(map(_busy, orders)) / (ranks * step)
+    Stages take the same time, or ``paces`` of each rank as long; communication none. For GPipe,
+    1F1B, LoopedBFS and Interleaved1F1B with whole rounds (p - 1) / (v m + p - 1) (arXiv:2104.04473,
+    2.2). Raises KeyError, ValueError."""
+    orders, paces = _orders(schedule, ranks, microbatches, stages_per_rank), paces or [1.0] * ranks
+    step = max(replay(orders, ranks * stages_per_rank, paces).values())
+    busy = sum(pace * _busy(ops) for pace, ops in zip(paces, orders, strict=True))
+    return 1 - busy / (ranks * step)
 
 
 def replay(

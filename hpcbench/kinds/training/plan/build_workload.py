@@ -149,17 +149,14 @@ def _too_few_values(work: Training) -> str | None:
 
 
 def _indivisible(work: Training) -> str | None:
-    shared = (
-        (work.batch_size, "samples (batch_size)", work.accumulation, "equal parts (accumulation)"),
-        (work.layers, "layers", work.pp, "stages (pp)"),
-    )
-    extents = shared if work.of_images else (
+    samples = (
+        work.batch_size, "samples (batch_size)", work.accumulation, "equal parts (accumulation)")
+    extents = (samples,) if work.of_images else (
         (work.heads, "attention heads", work.kv_heads, "key-value heads"),
-        shared[0],
+        samples,
         (work.heads, "attention heads", work.tp, "ranks (tp)"),
         (work.kv_heads, "key-value heads", work.tp, "ranks (tp)"),
         (work.inner, "columns of the MLP", work.tp, "ranks (tp)"),
-        shared[1],
     )
     return next((f"{extent} {what} cannot be divided evenly among {count} {parts}"
                  for extent, what, count, parts in extents if extent % count), None)

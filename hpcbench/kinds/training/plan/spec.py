@@ -77,6 +77,18 @@ def stages_on(schedule: Schedule, ranks: int, rank: int, stages_per_rank: int) -
     return tuple(range(rank, ranks * stages_per_rank, ranks))
 
 
+def layers_on(layers: int, stages: int, stage: int) -> range:
+    """Return the layers of a stage. Those that are left over go to one stage each, from the second
+    on: so the first and the last, which have embedding and head, have fewer (Llama 3, arXiv
+    2407.21783, section 3.3.2; torchtitan)."""
+    each, more = divmod(layers, stages)
+
+    def begin(of: int) -> int:
+        return of * each + min(max(of - (more < stages - 1), 0), more)
+
+    return range(begin(stage), begin(stage + 1))
+
+
 def unscheduled(
     schedule: Schedule, ranks: int, stages_per_rank: int, microbatches: int,
 ) -> str | None:

@@ -26,7 +26,14 @@ from hpcbench.kinds.training.plan.models import (
     block_adapters,
     keeps_products,
 )
-from hpcbench.kinds.training.plan.spec import Layout, Pipelining, layout_of, pipelining, stages_on
+from hpcbench.kinds.training.plan.spec import (
+    Layout,
+    Pipelining,
+    layers_on,
+    layout_of,
+    pipelining,
+    stages_on,
+)
 from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, LINEAR, Training
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.records import dataclass
@@ -319,14 +326,15 @@ def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:
     schedule, per_rank, _ = pipelined
     own = stages_on(schedule, work.pp, rank, per_rank)
     last = work.pp * per_rank - 1
-    each = work.layers // (last + 1)
+    layers = {stage: layers_on(work.layers, last + 1, stage) for stage in own}
     return Stage(
         rank=rank, first=0 in own, last=last in own, alone=True,
-        blocks=tuple(number for stage in own for number in range(stage * each, (stage + 1) * each)),
+        blocks=tuple(number for stage in own for number in layers[stage]),
         in_flight=_under_way(pipelined, work.pp, rank),
-        ahead=tuple((stage + 1) * each - 1 for stage in own
+        ahead=tuple(layers[stage].stop - 1 for stage in own
                     if stage != last and stage + 1 not in own),
-        behind=tuple(stage * each - 1 for stage in own if stage != 0 and stage - 1 not in own))
+        behind=tuple(layers[stage].start - 1 for stage in own
+                     if stage != 0 and stage - 1 not in own))
 
 
 def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:

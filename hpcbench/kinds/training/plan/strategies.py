@@ -227,8 +227,9 @@ def _unfit_stages(work: Training) -> str | None:
         return reason
     if schedule.halves and (reason := _whole_backward(work)):
         return f"{schedule.name} runs backward in two halves, {reason}"
-    if work.layers % stages:
-        return f"{work.layers} layers cannot be divided evenly among {stages} stages"
+    if work.layers < stages:
+        return (f"{work.layers} layers are fewer than {stages} stages (pp x stages_per_rank): take "
+                "fewer stages")
     if samples % microbatches:
         return (f"{samples} samples (batch_size / accumulation) cannot be divided evenly into "
                 f"{microbatches} micro-batches")

@@ -23,7 +23,7 @@ from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.build_workload import counted, why_not
 from hpcbench.kinds.training.plan.experts import ranks_of_expert, with_small_experts
 from hpcbench.kinds.training.plan.models import NF4_BLOCK
-from hpcbench.kinds.training.plan.spec import adapters_of, strategy
+from hpcbench.kinds.training.plan.spec import adapters_of, pipelining, strategy
 from hpcbench.kinds.training.plan.step import is_dynamic, step_of, uneven_shares
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, bias_scale, weight_beside
 from hpcbench.kinds.training.run import reference as references
@@ -63,7 +63,7 @@ def small_training(spec: Training) -> Training:
     """Return a training that takes the same steps on a small model of the same kind.
 
     The layout, options, batch and accumulation are the same; the layers are the fewest that the
-    strategy takes."""
+    strategy takes, and leave as many over where stages divide them."""
     if spec.of_images:
         return counted(_small_images(spec))
     parts = context.head_parts(spec)
@@ -77,7 +77,8 @@ def small_training(spec: Training) -> Training:
         inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
         architecture=with_small_experts(spec, 2 * hidden),
         seq_length=_few_tokens(spec, _TOKENS))
-    return counted(_shallow(small, least=2 * spec.pp))
+    stages = spec.pp * pipelined.stages_per_rank if (pipelined := pipelining(spec)) else 1
+    return counted(_shallow(small, least=max(2 * spec.pp, stages) + spec.layers % stages))
 
 
 def _few_tokens(spec: Training, least: int) -> int:

@@ -21,6 +21,7 @@ from hpcbench.backends.counting_backend import COUNTING_BACKEND, Tally, is_count
 from hpcbench.kinds.training.plan.any_model import COLOURS, bottlenecks, model_of, resnet_of
 from hpcbench.kinds.training.plan.spec import (
     fewer_microbatches,
+    layers_on,
     layout_of,
     pipelining,
     stages_on,
@@ -285,13 +286,13 @@ class Stages:
         self.fewer = fewer_microbatches(pipelined, work.pp)
         self._work, shape = work, model_of(work)
         self.tied = isinstance(shape, ModelShape) and shape.tied
-        self._each = shape.layers // self.count
+        self._layers = [layers_on(shape.layers, self.count, stage) for stage in range(self.count)]
 
     def rank_of(self, stage: int) -> int:
         return next(rank for rank, stages in enumerate(self.by_rank) if stage in stages)
 
     def blocks(self, stage: int) -> range:
-        return range(stage * self._each, (stage + 1) * self._each)
+        return self._layers[stage]
 
     def gather(
         self, own: Mapping[int, Model], whole: Whole, group: Any, device: torch.device,
@@ -303,8 +304,8 @@ class Stages:
         rank, values = dist.get_rank(group), {}
         for name, parameter in model.named_parameters():
             part, *rest = name.split(".")  # a tied weight is the first stage's
-            stage = (int(rest[0]) // self._each if part == "blocks" else
-                     self.last if part == "head" else 0)
+            stage = (next(stage for stage, own in enumerate(self._layers) if int(rest[0]) in own)
+                     if part == "blocks" else self.last if part == "head" else 0)
             owner = self.rank_of(stage)
             value = (whole(own[stage].get_parameter(name)) if owner == rank else
                      torch.empty(parameter.shape)).to(device, torch.float32)
