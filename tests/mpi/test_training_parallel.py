@@ -83,7 +83,7 @@ MORE_OF_FOUR = [
      "kv_heads": 4, "checkpointing": ["none", "full"], "loss": "chunked_cross_entropy",
      "strategies": {"context": [{}, {"attention": "ulysses"}]}},
     {**SMALL, "name": "dp_tp", "layers": 1, "accumulation": 2, "strategies": {
-        "hybrid": {"tp": 2}}},
+        "hybrid": {"tp": 2, "data": ["replicate", "fsdp"], "sync_each_batch": [True, False]}}},
     {**FOUR_STAGES, "layers": 10, "strategies": {"pipeline": {
         "schedule": ["InterleavedZeroBubble", "ZBVZeroBubble"], "microbatches": 4}}},
     {**SMALL, "name": "dp_pp", "strategies": {"hybrid": {"pp": 2, **ZBV}}},
@@ -129,8 +129,10 @@ def test_every_schedule_of_four_ranks_computes_what_one_process_does(mpirun: Mpi
 
 @pytest.mark.soak  # most of it is eight processes that import torch; dry runs count its calls
 def test_three_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -> None:
-    blocks = [{**SMALL, "name": "three", "layers": 2, "strategies": {"hybrid": {
-        "tp": 2, "pp": 2, "microbatches": 2, **TOGETHER}}}]
+    blocks = [{**SMALL, "name": "three", "layers": 2, "accumulation": 2, "strategies": {"hybrid": [
+        {"tp": 2, "pp": 2, "microbatches": 2, **TOGETHER},
+        {"tp": 2, "data": "hsdp", "sync_each_batch": [True, False]},
+        {"pp": 2, "data": "hsdp", "microbatches": 2}]}}]
     _all_right(_outcome(mpirun, 8, blocks), blocks, 8)
 
 

@@ -75,7 +75,11 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                {"world_size": 8, "dtype": "bf16", "layers": 2, **SGD, "strategies": {"hybrid": [
                    {"tp": 2, "data": "fsdp", "sequence_parallel": True, "loss_parallel": True},
                    {"tp": 2, "pp": 2, "data": "fsdp"},
-                   {"tp": 2, "pp": 2, "data": "replicate", "sequence_parallel": True}]}}],
+                   {"tp": 2, "pp": 2, "data": "replicate", "sequence_parallel": True}]}},
+               {"world_size": 8, "layers": 2, "vocab": 256, "accumulation": 2, **SGD,
+                "strategies": {"hybrid": [
+                    {"tp": 2, "data": "hsdp", "sync_each_batch": BOTH},
+                    {"pp": 2, "data": "hsdp", "schedule": "GPipe"}]}}],
     **{name: [
         {"strategies": {name: [
             {"over": "data", "targets": "attention", "bucket_mb": 1, "rank": 32},

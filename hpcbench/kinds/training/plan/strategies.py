@@ -37,6 +37,7 @@ RESHARD = MappingProxyType({"reshard": Values(True, (True, False))})
 SYNC_EACH = "sync_each_batch"
 """As Hugging Face Accelerate calls it: shards of gradients are exchanged in each part of an
 accumulation. Otherwise whole gradients are added up until the last one."""
+REPLICAS = "replicas"  # groups of shards that have the same
 _SHARDED = MappingProxyType({**RESHARD, SYNC_EACH: Values(False, (False, True))})
 
 
@@ -76,7 +77,7 @@ def _replicas(ranks: int, _options: Mapping[str, Option]) -> spec.Degrees:
 
 
 def _groups_of_shards(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
-    replicas = options["replicas"]
+    replicas = options[REPLICAS]
     if ranks % int(replicas):
         return f"{ranks} ranks cannot be divided evenly into {replicas} replicas"
     return spec.Degrees(dp=ranks)
@@ -148,9 +149,9 @@ _OF_SAMPLES = (
         meaning="the same within groups of consecutive ranks, which average gradients (HSDP)",
         runner=f"{_RUN}.replica:Hsdp", order=50, also=("hybrid_shard",),
         degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: spec.Layout(
-            groups=sharded_groups(work, copies=int(work.option("replicas")))),
+            groups=sharded_groups(work, copies=int(work.option(REPLICAS)))),
         calls=lambda _work: ("all_gather", "reduce_scatter", "all_reduce"),
-        options=MappingProxyType({**_SHARDED, "replicas": Values(2)}),
+        options=MappingProxyType({**_SHARDED, REPLICAS: Values(2)}),
         later_options=(SYNC_EACH,)),
 )
 
@@ -183,7 +184,8 @@ _TENSOR_OPTIONS = MappingProxyType({"sequence_parallel": _SWITCH, "loss_parallel
 _PIPELINE_OPTIONS = MappingProxyType({
     "schedule": Values("1F1B", spec.SCHEDULE_NAMES), "microbatches": Values(4),
     "stages_per_rank": Values(spec.AUTO, (spec.AUTO, 1, 2, 3, 4, 6, 8))})
-_DATA = MappingProxyType({"data": Values("replicate", ("replicate", "fsdp"))})
+_DATA = MappingProxyType({"data": Values("replicate", ("replicate", "fsdp", "hsdp")),
+                          SYNC_EACH: Values(False, (False, True))})
 
 
 def _model_layout(work: Training) -> spec.Layout:
@@ -257,32 +259,49 @@ def _groups(work: Training) -> spec.Groups | None:
 
     A pipeline gathers its stages once for all micro-batches, and exchanges gradients behind them.
     """
-    element = DTYPE_BYTES[work.dtype]
-    if work.dp == 1:
+    ranks, data = work.dp, work.option("data")
+    if ranks == 1:
         return None
-    times = work.accumulation if work.pp > 1 else 1
-    if work.option("data") != "fsdp":
-        return spec.Groups(1, work.dp, element, exchanges=times)
-    return spec.Groups(work.dp, 1, element, reshard=work.pp == 1, rounds=work.accumulation,
-                       exchanges=times)
+    copies = {"replicate": ranks, "fsdp": 1}.get(str(data)) or int(work.option(REPLICAS))
+    each = work.pp > 1 or dict(work.options).get(SYNC_EACH)
+    return spec.Groups(
+        ranks // copies, copies, DTYPE_BYTES[work.dtype],
+        reshard=work.pp == 1 and data != "replicate", rounds=work.accumulation,
+        exchanges=work.accumulation if each else 1)
 
 
 def _without_effect(work: Training) -> str | None:
     for name, degree, options in (("tp", work.tp, _TENSOR_OPTIONS),
                                   ("pp", work.pp, _PIPELINE_OPTIONS), ("dp", work.dp, _DATA)):
         changed = [option for option, values in options.items()
-                   if work.option(option) != values.default]
+                   if dict(work.options).get(option, values.default) != values.default]
         if degree == 1 and changed:
             return f"{changed[0]}={work.option(changed[0])} has no effect with {name}=1"
-    return None
+    return _unfit_to_sync(work) or _unfit_copies(work)
+
+
+def _unfit_copies(work: Training) -> str | None:
+    copies = int(work.option(REPLICAS)) if work.option("data") == "hsdp" else 1
+    if work.dp % copies == 0 and (copies == 1 or work.dp > copies > 1):
+        return None
+    return (f"data=hsdp cannot divide dp={work.dp} into {copies} copies of two or more ranks: take "
+            "other replicas, or data=replicate")
+
+
+def _idle_in_hybrid(options: Mapping[str, Option]) -> dict[str, str]:
+    idle = {} if options["data"] == "hsdp" else {REPLICAS: f"with data={options['data']}"}
+    if int(options["pp"]) > 1:
+        idle[SYNC_EACH] = "with pp above 1: stages exchange gradients in each part"
+    return idle
 
 
 def _hybrid_calls(work: Training) -> tuple[str, ...]:
     names = [*(_tensor_calls(work) if work.tp > 1 else ()),
              *(("send_recv",) if work.pp > 1 else ())]
     if work.dp > 1:
-        names += (["all_gather", "reduce_scatter"] if work.option("data") == "fsdp" else
-                  ["all_reduce"])
+        data = work.option("data")
+        names += ["all_gather", "reduce_scatter"] * (data != "replicate")
+        names += ["all_reduce"] * (data != "fsdp")
     return tuple(dict.fromkeys(names))
 
 
@@ -312,9 +331,10 @@ _OF_MODEL = (
         runner=f"{_RUN}.pipeline:hybrid", order=90, also=("3d", "nd"), degrees=_of_hybrid,
         unfit=lambda work: _without_effect(work) or _unfit_tensors(work) or _unfit_stages(work),
         layout=lambda work: replace(_model_layout(work), groups=_groups(work)), calls=_hybrid_calls,
-        divides_model=True, together=MappingProxyType({"tp": 1, "pp": 2}),
-        options=MappingProxyType({
-            "tp": Values(1), "pp": Values(1), **_DATA, **_TENSOR_OPTIONS, **_PIPELINE_OPTIONS})),
+        divides_model=True, together=MappingProxyType({"tp": 1, "pp": 2}), idle=_idle_in_hybrid,
+        later_options=(SYNC_EACH, REPLICAS), options=MappingProxyType({
+            "tp": Values(1), "pp": Values(1), **_DATA, REPLICAS: Values(2), **_TENSOR_OPTIONS,
+            **_PIPELINE_OPTIONS})),
 )
 
 

@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from hpcbench.backends.groups import open_lines
+from hpcbench.kinds.training.plan.spec import Groups, layout_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.memory import local, local_bytes, states
 from hpcbench.operations.data import DTYPES
@@ -196,8 +197,10 @@ class Grid:
         self._opened.append(group)
         return group
 
-    def row(self, name: str) -> DeviceMesh | None:
-        return self.mesh[self._names[name]] if name in self._names else None
+    def row(self, *names: str) -> DeviceMesh | None:
+        """Return the mesh of those of these dimensions that there are, None of none."""
+        found = tuple(self._names[name] for name in names if name in self._names)
+        return self.mesh[found] if found else None
 
     def close(self) -> None:
         for group in self._opened:
@@ -206,8 +209,10 @@ class Grid:
 
 
 def parallel_grid(spec: Training, place: Place) -> Grid:
-    """Return the ranks by replica, pipeline stage and tensor part; dimensions of 1 are left out."""
-    degrees = {"dp": spec.dp, "pp": spec.pp, "tp": spec.tp}
+    """Return the ranks by copy, shard, pipeline stage and tensor part; dimensions of 1 are left
+    out."""
+    groups = layout_of(spec).groups or Groups()
+    degrees = {"replicate": groups.copies, "shard": groups.shards, "pp": spec.pp, "tp": spec.tp}
     return Grid(place, {name: degree for name, degree in degrees.items() if degree > 1})
 
 

@@ -91,7 +91,7 @@ class Pipeline(base.Strategy):
         self.grid = grid = base.parallel_grid(spec, place)
         self._group = grid.groups["pp"]
         self._divider = Divider(grid.row("tp"), spec)
-        self._sharder = Sharder(grid.row("dp"), spec)
+        self._sharder = Sharder(grid.row("replicate", "shard"), spec)
         self._stages = Stages(spec)
         self._own = {stage: self._build(self._stages.blocks(stage))
                      for stage in self._stages.by_rank[dist.get_rank(self._group)]}

@@ -104,7 +104,9 @@ class Replica(base.Strategy):
         return nullcontext()
 
     def exchanges(self, last: bool) -> bool:
-        return last
+        """Return whether gradients are exchanged in a part of an accumulation."""
+        groups = layout_of(self.spec).groups
+        return last or (groups is not None and groups.exchanges > 1)
 
     def arithmetic(self) -> AbstractContextManager[object]:
         return base.autocast(self.spec.dtype, self.place.device)
@@ -192,10 +194,6 @@ class Fsdp(Replica):
         self.model.set_requires_gradient_sync(self.exchanges(last))
         return nullcontext()
 
-    def exchanges(self, last: bool) -> bool:
-        groups = layout_of(self.spec).groups
-        return last or (groups is not None and groups.exchanges > 1)
-
 
 class Hsdp(Fsdp):
     """Shards within each of ``replicas`` groups of consecutive ranks, copies between them."""
@@ -246,7 +244,7 @@ class Sharder:
     def arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
         return base.autocast(self._spec.dtype, device) if self._mesh is None else nullcontext()
 
-    def synchronize(self, model: nn.Module, last: bool) -> None:
+    def synchronize(self, model: nn.Module, exchanges: bool) -> None:
         if isinstance(model, FSDPModule):
-            model.set_requires_gradient_sync(last)
+            model.set_requires_gradient_sync(exchanges)
 

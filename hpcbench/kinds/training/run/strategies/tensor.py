@@ -119,7 +119,7 @@ class TensorParallel(Replica):
     def build(self) -> Model:
         self.grid = grid = base.parallel_grid(self.spec, self.place)
         self._divider = Divider(grid.row("tp"), self.spec)
-        self._sharder = Sharder(grid.row("dp"), self.spec)
+        self._sharder = Sharder(grid.row("replicate", "shard"), self.spec)
         return build(self.draft(), self.place.device, self.fill, self._divider.divide,
                      self._sharder.shard)
 
@@ -143,6 +143,5 @@ class TensorParallel(Replica):
         return self._sharder.arithmetic(self.place.device)
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
-        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
-        self._sharder.synchronize(self.plain, last)
+        self._sharder.synchronize(self.plain, self.exchanges(last))
         return self._divider.loss()
