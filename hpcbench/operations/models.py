@@ -115,6 +115,7 @@ class ModelShape:
         qk_norm: whether each head's queries and keys have an RMSNorm before they are turned.
         tied_logits, activation, norm_eps: instead of the family's; eps 0: the family's.
         embedding_scaled: whether embeddings are multiplied with the root of ``hidden``.
+        window: tokens back that attention reaches, if fewer than the positions; 0: all.
         rotary_scaling: of Llama 3.1: factor, low and high frequency factor, original positions.
         experts, latent: None where MLP and attention are plain.
         unlike: what the published model has and no block here; parameters and FLOPs are the same.
@@ -141,6 +142,7 @@ class ModelShape:
     experts: Experts | None = None
     latent: LatentAttention | None = None
     unlike: str = ""
+    window: int = 0
 
     @property
     def built(self) -> Family:

@@ -15,7 +15,7 @@ from bad_input_process import hpcbench
 from hpcbench.config.load import check_config, load_config
 from hpcbench.errors import ConfigError, UsageError
 from hpcbench.kinds.training.plan.any_model import flops_of
-from hpcbench.kinds.training.plan.model_file import shape_in, untrained, whole_shape
+from hpcbench.kinds.training.plan.model_file import _READERS, shape_in, untrained, whole_shape
 from hpcbench.kinds.training.plan.models import (
     active_parameters,
     parameters,
@@ -49,7 +49,7 @@ def test_a_published_file_has_its_parameters_to_the_digit(name: str, tmp_path: P
     assert (active_parameters(shape) < parameters(shape)) == (shape.experts is not None)
     if name in HUB:
         extended = {"seq_length": shape.seq_length, "rotary_scaling": shape.rotary_scaling,
-                    "unlike": shape.unlike}  # a context that was made longer in the end
+                    "unlike": shape.unlike, "window": shape.window}  # made longer in the end
         assert replace(MODELS[HUB[name]], **extended) == shape
 
 
@@ -143,6 +143,38 @@ def test_what_no_block_has_is_counted_but_not_trained(
     assert parameters(shape_in(path)) == PUBLISHED[name]["parameters"]
     (case,) = cases({"model": str(path)})
     assert case.skip is not None and word in case.skip
+
+
+EXTENTS: dict[str, Any] = {
+    "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 32, "vocab_size": 60000,
+    "intermediate_size": 512, "max_position_embeddings": 8192}
+OLD_EXTENTS = {"n_layer": 4, "n_embd": 256, "n_head": 4, "n_positions": 512, "vocab_size": 60000}
+OF_EXPERTS = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+              "kv_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 32, "v_head_dim": 32}
+LEAST: dict[str, dict[str, Any]] = {
+    "gpt2": OLD_EXTENTS, "mixtral": EXTENTS | {"num_local_experts": 8, "num_experts_per_tok": 2},
+    "mpt": {"n_layers": 4, "d_model": 256, "n_heads": 4, "max_seq_len": 512, "vocab_size": 60000},
+    "qwen3_moe": EXTENTS | OF_EXPERTS | {"num_experts": 8},
+    "deepseek_v2": EXTENTS | OF_EXPERTS, "deepseek_v3": EXTENTS | OF_EXPERTS}
+"""Fields that a file must have."""
+
+
+@pytest.mark.parametrize("kind", _READERS)
+def test_a_field_that_is_missing_is_what_transformers_takes(kind: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    least = LEAST.get(kind, EXTENTS)
+    whole = transformers.CONFIG_MAPPING[kind](**least).to_dict()
+    written(tmp_path, {"model_type": kind} | least)
+    shape = shape_in(tmp_path / "config.json")
+    assert shape_in(written(tmp_path, json.loads(json.dumps(whole, default=str)))) == shape
+
+
+def test_a_window_that_is_shorter_than_a_sample_is_a_skip(tmp_path: Path) -> None:
+    path = str(written(tmp_path, EXTENTS | {
+        "model_type": "mistral", "sliding_window": 128, "num_key_value_heads": None}))
+    fits, too_long = (cases({"model": path, "seq_length": length})[0] for length in (128, 129))
+    assert fits.skip is None and training_of(fits).kv_heads == 32
+    assert too_long.skip is not None and "seq_length=128 or less" in too_long.skip
 
 
 def cases(block: dict[str, Any], ranks: int = 2) -> tuple[Case, ...]:

@@ -211,6 +211,7 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"strategies": {"context": {"attention": "ulysses", "balance": "none"}}},
      "balance=none has no effect with attention=ulysses"),
     ({"strategies": "context", "library": "transformers"}, "divides hpcbench's own model"),
+    ({"checkpoint_every": 7, "iterations": 4, "warmup": 2}, "take 6 or less"),
     ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu"),
 ])

@@ -12,13 +12,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan import planner
-from hpcbench.kinds.training.plan.models import EXACT, flops, recomputed, shape_of
+from hpcbench.kinds.training.plan.models import EXACT, TARGETS, flops, recomputed, shape_of
 from hpcbench.kinds.training.plan.spec import Degrees, adapters_of
 from hpcbench.kinds.training.plan.step import (
     ActivationLayout,
     block_bytes,
     embedding_bytes,
     head_bytes,
+    unkept_bytes,
 )
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model, Part, mean_loss
@@ -51,7 +52,8 @@ def place() -> Iterator[Place]:
     ({"over": "fsdp"}, {"dtype": "bf16", "checkpointing": "full"}),
     ({"over": "fsdp", "reshard": False}, {"dtype": "fp16", "accumulation": 2}),
     ({"over": "fsdp"}, {"model": "llama3-8b", "sizes": WIDE, "optimizer": "sgd"}),
-    ({"over": "data"}, {"checkpointing": "operators", "dtype": "bf16"}),
+    ({"over": "data", "targets": "qv"}, {"checkpointing": "operators", "dtype": "bf16"}),
+    ({"over": "fsdp", "targets": "mlp"}, {"checkpointing": "attention", "dtype": "bf16"}),
     ({"over": "fsdp"}, LIBRARYS | {"checkpointing": "operators", "dtype": "bf16"}),
     ({"over": "data"}, LIBRARYS | {"model": "bert-large", "dtype": "fp16"})])
 def test_adapters_in_one_process_are_right(
@@ -199,7 +201,7 @@ def test_large_models_are_tried_on_a_twin_that_can_be_packed(
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("targets", ["attention", "all"])
+@pytest.mark.parametrize("targets", TARGETS)
 @pytest.mark.parametrize("model", ["gpt2", "bert-large", "mistral-7b"])
 def test_peft_makes_as_many_adapters_as_are_counted(
     model: str, targets: str, library: str,
@@ -224,6 +226,8 @@ def _unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_unpacked")
 @pytest.mark.parametrize(("library", "checkpointing", "targets"), [
     ("hpcbench", "none", "all"), ("hpcbench", "full", "attention"), ("hpcbench", "full", "all"),
+    ("hpcbench", "attention", "qv"), ("hpcbench", "none", "qv"), ("hpcbench", "full", "mlp"),
+    ("hpcbench", "attention", "mlp"), ("transformers", "full", "mlp"),
     ("transformers", "operators", "all"), ("transformers", "full", "attention")])
 @pytest.mark.parametrize("model", ["gpt2", "bert-large", "mistral-7b"])
 def test_flops_are_those_that_torch_counts(
@@ -239,9 +243,12 @@ def test_flops_are_those_that_torch_counts(
     told = dict(flops(shape, 2, adapters))
     assert tuple(told) == EXACT
     again = recomputed(shape, 2, checkpointing, "counted", adapters)
-    assert counter.get_total_flops() == told["counted"] + again
+    # fused attention has a gradient of the first keys, too, which nobody needs
+    idle = 2 * 2 * shape.seq_length**2 * shape.hidden if targets == "qv" else 0
+    assert counter.get_total_flops() + idle == told["counted"] + again
     halves = 0.5 if shape.causal else 1
-    attention = 3 * shape.layers * 4 * shape.seq_length**2 * shape.hidden * 2
+    passes = 3 * shape.layers - 2 * (targets == "mlp")
+    attention = passes * 4 * shape.seq_length**2 * shape.hidden * 2
     assert told["counted"] - told["megatron"] == attention * (1 - halves)
 
 
@@ -257,7 +264,9 @@ def kept_bytes(work: Training, arithmetic: str) -> int:
 
 @pytest.mark.parametrize(("name", "arithmetic", "targets"), [
     ("lora", "fp32", "attention"), ("lora", "autocast", "all"), ("lora", "cast", "all"),
-    ("qlora", "autocast", "attention"), ("qlora", "autocast", "all")])
+    ("qlora", "autocast", "attention"), ("qlora", "autocast", "all"),
+    ("lora", "fp32", "qv"), ("lora", "autocast", "qv"), ("qlora", "autocast", "mlp"),
+    ("lora", "cast", "mlp")])
 @pytest.mark.parametrize(("model", "library"), [
     (model, library) for model in ("gpt2", "mistral-7b", "bert-large") for library in LIBRARIES])
 def test_what_a_forward_pass_keeps(
@@ -281,8 +290,9 @@ def test_what_a_forward_pass_keeps(
     of_block = block_bytes(shape, kept)
     ends = embedding_bytes(shape, kept) + head_bytes(shape, kept)
     one, two = (kept_bytes(made(layers), arithmetic) for layers in (1, 2))
-    # to the statistics of its norms
-    assert two - one == pytest.approx(tokens * of_block, abs=tokens * 16)
+    # to the statistics of its norms, and the angles that the library keeps once
+    assert two - one == pytest.approx(tokens * of_block, abs=tokens * 40)
+    ends -= unkept_bytes(shape, kept)
     assert 0.7 * tokens * (of_block + ends) <= one <= 1.02 * tokens * (of_block + ends)
 
 

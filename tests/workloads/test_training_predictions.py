@@ -200,7 +200,8 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": "model", "accumulation": 2},
     {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2, "strategies": {
         "moe": {"load": "zipf:1", "dedup": ["rank", "expert"]}}},
-    {"strategies": {"lora": {"over": ["data", "fsdp"]}}, "checkpointing": "full"},
+    {"strategies": {"lora": [{"over": ["data", "fsdp"]}, {"targets": ["qv", "mlp"]}]},
+     "checkpointing": ["full", "attention"]},
     {"strategies": ["data", "lora"], "loss": "linear_cross_entropy"},
     {"strategies": ["fsdp", "lora", "tensor"], "checkpointing": ["attention", "selective:3"]},
     {"strategies": {"tensor": {"sequence_parallel": True}}, "checkpointing": "attention"},

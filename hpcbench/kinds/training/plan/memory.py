@@ -240,13 +240,14 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     behind = stage.last * steps.head_bytes(shape, kept)
     logits = steps.logits_of(shape,
                              kept) * kept.element if stage.last and step.layout.pipeline else 0
-    everything = sum(less if each else full for each in again) + before + behind + logits
+    unkept = 0 if again[0] else steps.unkept_bytes(shape, kept)
+    everything = sum(less if each else full for each in again) + before + behind + logits - unkept
     works = steps.working_bytes(shape, kept)
     # A block that is computed again has what it kept before among the rest.
     block = [works + (full - less if each else 0) for each in (again[-1], again[0])]
     others = everything * (stage.in_flight - 1)
     loss = steps.loss_bytes(shape, kept) * stage.last
-    first = less if again[0] else full
+    first = less if again[0] else full - unkept
     of_token = (others + everything + loss, others + everything - behind + block[0],
                 others + before + first + block[1], others + before, 0)
     return tuple(int(step.tokens * each) for each in of_token)

@@ -63,6 +63,9 @@ def untrained(shape: ModelShape) -> str | None:
     built = {"neox": "attention and MLP that add to the same input",
              "phi": "attention and MLP that add to the same input",
              "mpt": "attention with biases by distance (ALiBi)"}.get(shape.family)
+    if shape.window and shape.seq_length > shape.window:
+        return (f"seq_length={shape.seq_length} is longer than a window of {shape.window} tokens, "
+                f"which no attention here has: take seq_length={shape.window} or less")
     parts = [part for part in (
         built, shape.unlike,
         "attention with latents (MLA)" if shape.latent else "") if part]
@@ -162,6 +165,10 @@ class _Fields:
     def has(self, name: str) -> bool:
         return self._data.get(name) is not None
 
+    def lacks(self, name: str) -> bool:
+        """Return whether the field is not there at all, which may mean something else than null."""
+        return name not in self._data
+
     def only(self, name: str, *values: object) -> None:
         """Refuse other values than these; the first is that of a file without the field."""
         value = self._value(name, values[0])
@@ -233,36 +240,54 @@ def _plain(
         tied_logits=_tied(fields, family, tied), norm_eps=_eps(fields, names.eps, family, eps))
 
 
-def _rotary(fields: _Fields, shape: ModelShape, windowed: bool) -> ModelShape:
-    """Return a shape with its heads of keys, angles, and the window up to which it is causal.
+class _Usual(NamedTuple):
+    """What transformers takes where a file lacks a field; ``kv_heads`` 0: all heads.
 
-    ``windowed``: what a file without ``use_sliding_window`` is."""
+    ``window`` of a file without ``sliding_window``, None: none. ``windowed``: of one without
+    ``use_sliding_window``."""
+
+    eps: float = 1e-6
+    base: float = 10000.0
+    kv_heads: int = 0
+    window: int | None = 4096
+    windowed: bool = False
+
+
+def _rotary(fields: _Fields, shape: ModelShape, usual: _Usual) -> ModelShape:
+    """Return a shape with its heads of keys, angles, and the window up to which it is causal."""
     rope = fields.part("rope_parameters", "rope_scaling")
     kind = rope.text("rope_type", rope.text("type", "default"))
-    base = rope.number("rope_theta", fields.number("rope_theta", 10000.0))
+    base = rope.number("rope_theta", fields.number("rope_theta", usual.base))
     scaling = (rope.number("factor"), rope.number("low_freq_factor"),
                rope.number("high_freq_factor"), rope.whole(
                    "original_max_position_embeddings")) if kind == "llama3" else None
     if kind not in ("default", "llama3"):
         fields.unlike.append(f"rope_type {quote(kind)}")
-    window = fields.whole("sliding_window", shape.seq_length) if (
-        fields.flag("use_sliding_window", windowed)) else shape.seq_length
+    rope.note("partial_rotary_factor", 1.0)
+    fields.unlike += rope.unlike
+    window = None
+    if fields.flag("use_sliding_window", usual.windowed):
+        window = usual.window if fields.lacks("sliding_window") else (
+            fields.whole("sliding_window", shape.seq_length))
+    heads = usual.kv_heads if fields.lacks("num_key_value_heads") else 0
     return replace(
-        shape, kv_heads=fields.whole("num_key_value_heads", shape.heads), rotary_base=base,
-        rotary_scaling=scaling, seq_length=min(shape.seq_length, window))
+        shape, kv_heads=fields.whole("num_key_value_heads", heads or shape.heads),
+        rotary_base=base, rotary_scaling=scaling,
+        seq_length=min(shape.seq_length, window or shape.seq_length),
+        window=window if window and window < shape.seq_length else 0)
 
 
 _RMS = _Names(eps="rms_norm_eps")
 
 
 def _llama(
-    fields: _Fields, *, tied: bool = False, head_dim: int | None = None,
-    activation: tuple[str, str] = ("hidden_act", "silu"), windowed: bool = True, **more: Any,
+    fields: _Fields, usual: _Usual, *, tied: bool = False, head_dim: int | None = None,
+    activation: tuple[str, str] = ("hidden_act", "silu"), **more: Any,
 ) -> ModelShape:
     for name in ("attention_bias", "mlp_bias"):
         fields.only(name, False)
     fields.note("partial_rotary_factor", 1.0)
-    shape = _rotary(fields, _plain(fields, "llama", _RMS, eps=1e-6, tied=tied), windowed)
+    shape = _rotary(fields, _plain(fields, "llama", _RMS, eps=usual.eps, tied=tied), usual)
     own = fields.whole("head_dim", head_dim or max(shape.hidden // shape.heads, 1))
     return replace(
         shape, head_extent=0 if own * shape.heads == shape.hidden else own,
@@ -270,7 +295,7 @@ def _llama(
 
 
 def _mixtral(fields: _Fields) -> ModelShape:
-    shape = _llama(fields)
+    shape = _llama(fields, _Usual(1e-5, 1e6, kv_heads=8, window=None, windowed=True))
     return replace(shape, experts=Experts(
         fields.whole("num_local_experts", most=MOST_EXPERTS),
         fields.whole("num_experts_per_tok"), shape.inner))
@@ -279,8 +304,10 @@ def _mixtral(fields: _Fields) -> ModelShape:
 def _qwen3_moe(fields: _Fields) -> ModelShape:
     fields.only("decoder_sparse_step", 1)
     fields.only("mlp_only_layers", [])
-    return _llama(fields, head_dim=128, qk_norm=True, windowed=False, experts=Experts(
-        fields.whole("num_experts", most=MOST_EXPERTS), fields.whole("num_experts_per_tok"),
+    # transformers 5 writes the second
+    number = "num_experts" if fields.has("num_experts") else "num_local_experts"
+    return _llama(fields, _Usual(kv_heads=4), head_dim=128, qk_norm=True, experts=Experts(
+        fields.whole(number, most=MOST_EXPERTS), fields.whole("num_experts_per_tok"),
         fields.whole("moe_intermediate_size"), normalised=fields.flag("norm_topk_prob", False)))
 
 
@@ -290,19 +317,21 @@ def _deepseek(fields: _Fields, *, scores: Literal["softmax", "sigmoid"]) -> Mode
     fields.only("scoring_func", scores)
     inner, third = fields.whole("moe_intermediate_size"), scores == "sigmoid"
     grouped = third or fields.text("topk_method", "greedy") == "group_limited_greedy"
-    groups = (fields.whole("n_group", 1), fields.whole("topk_group", 1)) if grouped else (1, 1)
+    groups = (fields.whole("n_group", 8 if third else 1),
+              fields.whole("topk_group", 4 if third else 1)) if grouped else (1, 1)
+    queries = 1536 if fields.lacks("q_lora_rank") else 0
     experts = Experts(
         fields.whole("n_routed_experts", most=MOST_EXPERTS),
         fields.whole("num_experts_per_tok"), inner,
-        inner * fields.whole("n_shared_experts", 0, least=0),
-        fields.whole("first_k_dense_replace", 0, least=0), scores, *groups,
+        inner * fields.whole("n_shared_experts", 1 if third else 2, least=0),
+        fields.whole("first_k_dense_replace", 3 if third else 0, least=0), scores, *groups,
         normalised=fields.flag("norm_topk_prob", third),
-        scale=fields.number("routed_scaling_factor", 1.0))
+        scale=fields.number("routed_scaling_factor", 2.5 if third else 1.0))
     latent = LatentAttention(
         fields.whole("kv_lora_rank"), fields.whole("qk_nope_head_dim"),
         fields.whole("qk_rope_head_dim"), fields.whole("v_head_dim"),
-        query_rank=fields.whole("q_lora_rank", 0, least=0))
-    shape = _rotary(fields, _plain(fields, "llama", _RMS, eps=1e-6, tied=False), windowed=False)
+        query_rank=fields.whole("q_lora_rank", queries, least=0))
+    shape = _rotary(fields, _plain(fields, "llama", _RMS, eps=1e-6, tied=False), _Usual())
     return replace(shape, kv_heads=shape.heads, experts=experts, latent=latent,
                    activation=_activation(fields, "hidden_act", "llama", "silu"))
 
@@ -346,11 +375,13 @@ def _mpt(fields: _Fields) -> ModelShape:
 
 
 _READERS: Mapping[str, Callable[[_Fields], ModelShape]] = MappingProxyType({
-    "llama": partial(_llama, windowed=False), "mistral": _llama, "phi3": _llama,
-    "qwen2": partial(_llama, windowed=False, qkv_biased=True),
-    "qwen3": partial(_llama, windowed=False, qk_norm=True, head_dim=128),
-    "gemma": partial(_llama, tied=True, head_dim=256, embedding_scaled=True, windowed=False,
-                     activation=("hidden_activation", "gelu_pytorch_tanh")),
+    "llama": partial(_llama, usual=_Usual()),
+    "mistral": partial(_llama, usual=_Usual(kv_heads=8, windowed=True)),
+    "phi3": partial(_llama, usual=_Usual(1e-5, window=None, windowed=True)),
+    "qwen2": partial(_llama, usual=_Usual(kv_heads=32), qkv_biased=True),
+    "qwen3": partial(_llama, usual=_Usual(kv_heads=32), qk_norm=True, head_dim=128),
+    "gemma": partial(_llama, usual=_Usual(kv_heads=16), tied=True, head_dim=256,
+                     embedding_scaled=True, activation=("hidden_activation", "gelu_pytorch_tanh")),
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
     "deepseek_v2": partial(_deepseek, scores="softmax"),
     "deepseek_v3": partial(_deepseek, scores="sigmoid"),

@@ -378,13 +378,16 @@ _ATTENTION = (
 """Endings of the names of products of attention: ours, then those of library transformers."""
 _MLP = ("mlp.gate", "mlp.up", "mlp.down", "mlp.c_fc", "mlp.c_proj", "mlp.gate_proj",
         "mlp.up_proj", "mlp.down_proj", "intermediate.dense", "output.dense")
+_QV = ("attention.q", "attention.v", "attn.c_attn", "self_attn.q_proj", "self_attn.v_proj",
+       "attention.self.query", "attention.self.value")
 TARGETS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "attention": _ATTENTION, "all": (*_ATTENTION, *_MLP)})
+    "all": (*_ATTENTION, *_MLP), "attention": _ATTENTION, "mlp": _MLP, "qv": _QV})
 """Value of the option ``targets`` -> endings of the names of products that have an adapter."""
 _HEAD_PRODUCT = ("head.transform.", "library.cls.predictions.transform.dense.")
 _LOGITS = ("head.logits.", "library.lm_head.")
 _FIRST = ("attention.q", "attention.k", "attention.v", "attn.c_attn")
 """The products of a block's plan that take its normed input."""
+_MLP_FIRST = ("mlp.gate", "mlp.up", "mlp.c_fc")
 NF4_BLOCK = 64  # weights with one scale
 NF4_SCALE_BLOCK = 256  # scales with one scale
 _NF4_CONSTANTS = 4 + 4 * (16 + 256)
@@ -402,7 +405,12 @@ class Adapters:
 
     def has(self, name: str) -> bool:
         product, _, kind = name.rpartition(".")
-        return kind == "weight" and product.endswith(TARGETS[self.targets])
+        found = kind == "weight" and product.endswith(TARGETS[self.targets])
+        return found and not (self.targets == "mlp" and product.endswith(_ATTENTION))
+
+    @property
+    def begins_with_attention(self) -> bool:
+        return self.targets != "mlp"
 
     def packs(self, name: str) -> bool:
         return self.packed and of_block_product(name) and name.endswith(".weight")
@@ -530,13 +538,14 @@ def recomputed(
 
     A block is run again, but for a last product that nothing keeps (torch's
     ``set_checkpoint_early_stop``). Attention counts as in ``definition``. Raises KeyError."""
-    blocks, of_attention = _blocks_again(shape, checkpointing), checkpointing == ATTENTION
+    blocks = _blocks_again(shape, checkpointing, adapters)
+    of_attention = checkpointing == ATTENTION
     low_rank = adapters_again(shape, checkpointing, adapters)
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
     last = 0 if shape.family == "bert" else shape.hidden * shape.inner
     if of_attention:
         last = shape.hidden * shape.q_hidden
-    if last and low_rank and (of_attention or ".mlp." in low_rank[-1].name):
+    if last and low_rank and (".attention.o." if of_attention else ".mlp.") in low_rank[-1].name:
         last = low_rank[-1].elements
     return (forward_again(shape, samples, checkpointing, definition, adapters)
             - samples * blocks * 2 * shape.seq_length * last)
@@ -553,7 +562,7 @@ def forward_again(
         outputs * inputs for _, outputs, inputs in _attention_products(shape))
     weights += sum(item.elements for item in adapters_again(shape, checkpointing, adapters))
     whole = 2 * shape.seq_length * weights + attention_flops(DEFINITIONS[definition], shape)
-    return samples * _blocks_again(shape, checkpointing) * whole
+    return samples * _blocks_again(shape, checkpointing, adapters) * whole
 
 
 def adapters_again(
@@ -564,22 +573,28 @@ def adapters_again(
             if checkpointing != ATTENTION or ".attention." in item.name]
 
 
-def _blocks_again(shape: ModelShape, checkpointing: str) -> int:
+def _blocks_again(shape: ModelShape, checkpointing: str, adapters: Adapters | None) -> int:
     if keeps_products(checkpointing):
         return 0
-    return sum(is_recomputed(checkpointing, block) for block in range(shape.layers))
+    # no gradient passes the first attention if its block's first adapter is behind it
+    first = int(checkpointing == ATTENTION and adapters is not None
+                and not adapters.begins_with_attention)
+    return sum(is_recomputed(checkpointing, block) for block in range(first, shape.layers))
 
 
 def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters) -> int:
     """Return the FLOPs on one sample where adapters alone are trained.
 
     A frozen weight has no gradient: 4 instead of 6. Before the first adapter nothing is trained, so
-    the first products of the first block, and their A, have no gradient of their input."""
-    idle = sum(item.elements + low_rank_tensors(item, adapters.rank)[0].elements
-               for item in block_tensors(shape)
-               if item.name.endswith(tuple(f"{name}.weight" for name in _FIRST)))
+    the products of the first block up to there, and their A, have no gradient of their input; and
+    its attention has none if it has no adapters."""
+    first = _FIRST if adapters.begins_with_attention else (*_ATTENTION, *_MLP_FIRST)
+    idle = sum(item.elements + adapters.has(item.name) * low_rank_tensors(
+        item, adapters.rank)[0].elements for item in block_tensors(shape)
+        if item.name.endswith(tuple(f"{name}.weight" for name in first)))
     weights = 4 * multiplied(shape) + 6 * count(shape, adapters) - 2 * idle
-    return shape.seq_length * weights + 3 * shape.layers * attention_flops(definition, shape)
+    passes = 3 * shape.layers - 2 * (first is not _FIRST)
+    return shape.seq_length * weights + passes * attention_flops(definition, shape)
 
 
 def attention_flops(definition: Definition, shape: ModelShape) -> int:

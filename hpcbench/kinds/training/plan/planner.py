@@ -359,7 +359,7 @@ def _draft(
     common, hardware = point.common, job.config.hardware
     tried = work, device, reason, is_unfit = _tried(point, job)
     expected = Demands() if reason else predict(work)
-    reason = reason or _too_large(tried, expected, job)
+    reason = reason or _too_large(tried, expected, job) or _never_due(work, common, job)
     if reason and is_unfit and (others := instead.words(point, reason)):
         reason = f"{reason}; take {others}"
     if expected.memory.total and reason:
@@ -377,6 +377,12 @@ def _draft(
                     + points.least_calls(common, job.config) * step_s
                     + untimed_s(work, step_s, device_kind(device), checked=checked)),
         identity=_identity(work, point.strategy))
+
+
+def _never_due(work: Training, common: points.CommonPoint, job: PlanRequest) -> str | None:
+    most = common.warmup + points.sample_bounds(common, job.config)[1]
+    return (f"checkpoint_every={work.checkpoint_every} is never due: a pass takes {most} steps, "
+            f"warm-ups counted; take {most} or less") if work.checkpoint_every > most else None
 
 
 def _step_s(

@@ -123,14 +123,26 @@ def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     """Return the bytes of a token that attention keeps of its inputs and results, by the same."""
     adapters, own = kept.adapters, shape.library == OWN_LIBRARY
     inputs = 3 if kept.copies and (own or shape.family != "gpt") else 1
+    if adapters:  # one for each A under autocast, else one that they share
+        has = sum(adapters.has(f"attention.{name}.weight") for name in "qkv")
+        inputs = has if inputs > 1 else min(has, inputs)
     # Queries that were turned lie head by head, and so does what attention returns for them: it is
     # copied for the next product, which takes it token by token.
     turned = own and shape.built.positions == "rotary"
     returned_twice = turned or kept.exchanged or (kept.copies and adapters is not None)
+    returned_twice &= adapters is None or adapters.has("attention.o.weight")
     results = shape.q_hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
     results += _low_rank(shape, adapters, ATTENTION)
     divided = results * kept.element + shape.heads * _LOGSUMEXP + _head_norms(shape, kept)
     return inputs * shape.hidden * kept.element + divided // (1 if adapters else kept.tp)
+
+
+def unkept_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
+    """Return the bytes of a token that attention of the first block does not keep: no adapter is
+    before it, so no gradient reaches it."""
+    if kept.adapters is None or kept.adapters.begins_with_attention:
+        return 0
+    return attention_bytes(shape, kept) + _norm_bytes(shape, kept)
 
 
 def _low_rank(shape: ModelShape, adapters: Adapters | None, part: str = "full") -> int:

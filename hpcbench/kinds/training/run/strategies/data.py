@@ -17,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from hpcbench.backends.counting_backend import is_counted
-from hpcbench.kinds.training.plan.models import TARGETS, Tensor, is_narrow, shape_of
+from hpcbench.kinds.training.plan.models import Tensor, is_narrow, shape_of
 from hpcbench.kinds.training.plan.spec import adapters_of, buckets
 from hpcbench.kinds.training.plan.step import EVERY, divide, is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
@@ -279,11 +279,11 @@ def draft(spec: Training) -> Model:
         model = make_model(spec)
     if adapters.packed:
         make_packed(model, DTYPES[spec.dtype])
-    names = "|".join(map(re.escape, TARGETS[adapters.targets]))
+    names = [name for name, _ in model.named_modules() if adapters.has(f"{name}.weight")]
     transposed = spec.library != OWN_LIBRARY and spec.family == "gpt"
     inject_adapter_in_model(LoraConfig(
         r=adapters.rank, lora_alpha=int(spec.option("alpha")), lora_dropout=0.0, bias="none",
-        fan_in_fan_out=transposed, target_modules=rf".+\.({names})"), model,
+        fan_in_fan_out=transposed, target_modules=names), model,
         low_cpu_mem_usage=True)
     return model
 
