@@ -115,6 +115,7 @@ class ModelShape:
         qk_norm: whether each head's queries and keys have an RMSNorm before they are turned.
         tied_logits, activation, norm_eps: instead of the family's; eps 0: the family's.
         embedding_scaled: whether embeddings are multiplied with the root of ``hidden``.
+        documents: that a sample is cut into, of which none sees another.
         window: tokens back that attention reaches, if fewer than the positions; 0: all.
         rotary_scaling: of Llama 3.1: factor, low and high frequency factor, original positions.
         experts, latent: None where MLP and attention are plain.
@@ -143,6 +144,7 @@ class ModelShape:
     latent: LatentAttention | None = None
     unlike: str = ""
     window: int = 0
+    documents: int = 1
 
     @property
     def built(self) -> Family:

@@ -11,7 +11,12 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan import planner
 from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
 from hpcbench.kinds.training.plan.memory import Memory, moments
-from hpcbench.kinds.training.plan.models import DEFINITIONS, parameters, shape_of
+from hpcbench.kinds.training.plan.models import (
+    DEFINITIONS,
+    document_lengths,
+    parameters,
+    shape_of,
+)
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
 from hpcbench.kinds.training.plan.spec import layers_on, strategies
 from hpcbench.kinds.training.plan.step import stages_of
@@ -211,6 +216,10 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"strategies": {"context": {"attention": "ulysses", "balance": "none"}}},
      "balance=none has no effect with attention=ulysses"),
     ({"strategies": "context", "library": "transformers"}, "divides hpcbench's own model"),
+    ({"documents": 129}, "a sample of 128 tokens has no more than 128"),
+    ({"documents": 2, "model": "resnet50"}, "resnet50 takes images"),
+    ({"documents": 2, "library": "transformers"}, "library hpcbench only those within one"),
+    ({"documents": 2, "strategies": "context"}, "exchange all of them"),
     ({"checkpoint_every": 7, "iterations": 4, "warmup": 2}, "take 6 or less"),
     ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu"),
@@ -405,6 +414,17 @@ def test_activations_by_hand() -> None:
     assert kept(4, checkpointing="selective") == pytest.approx(
         (kept(4) + kept(4, checkpointing="full")) / 2, rel=0.2)
     assert kept(4, accumulation=2) == kept(4) // 2
+
+
+def test_attention_follows_the_lengths_of_documents() -> None:
+    lengths = document_lengths(128, 5)
+    assert sum(lengths) == 128 and len(lengths) == 5 and min(lengths) > 0
+    whole, packed = work_of(), work_of(documents=5)
+    pairs = 128**2 - sum(length**2 for length in lengths)
+    for definition, halves in (("counted", 2), ("megatron", 1), ("6n", 0)):
+        assert dict(whole.flops)[definition] - dict(packed.flops)[definition] == (
+            3 * packed.layers * 32 * pairs * 2 * 128 * halves)
+    assert document_lengths(16, 16) == (1,) * 16
 
 
 def test_traffic_by_hand() -> None:

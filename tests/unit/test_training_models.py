@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.block import CHECKPOINTINGS
+from hpcbench.kinds.training.plan.extents import with_extents
 from hpcbench.kinds.training.plan.memory import rank_parameters
 from hpcbench.kinds.training.plan.models import (
     DEFINITIONS,
@@ -19,7 +20,6 @@ from hpcbench.kinds.training.plan.models import (
     is_recomputed,
     parameters,
     recomputed,
-    with_extents,
 )
 from hpcbench.kinds.training.plan.predict import crossing_bytes, predict
 from hpcbench.kinds.training.plan.step import (

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
+from hpcbench.kinds.training.plan.extents import with_extents
 from hpcbench.kinds.training.plan.model_file import shape_in
 from hpcbench.kinds.training.plan.models import (
     flops,
@@ -23,7 +24,6 @@ from hpcbench.kinds.training.plan.models import (
     parameters,
     recomputed,
     shape_of,
-    with_extents,
 )
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.build import alter, make_model

@@ -13,7 +13,8 @@ from hpcbench.kinds.training.plan.build_workload import why_not
 from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, Degrees, StrategySpec, strategies
 from hpcbench.kinds.training.plan.workload import CHUNKED, LINEAR, Training
 from hpcbench.kinds.training.run.models.build import make_model
-from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
+from hpcbench.kinds.training.run.models.model import Model, init_weights, mean_loss
+from hpcbench.kinds.training.run.models.transformer import attention
 from hpcbench.kinds.training.run.parity import (
     Parity,
     parity,
@@ -45,7 +46,9 @@ def place() -> Iterator[Place]:
     {"checkpointing": "selective", "model": "llama3-8b"}, {"model": "bert-large"},
     {"loss": CHUNKED, "accumulation": 2}, {"loss": CHUNKED, "model": "bert-large"},
     {"checkpointing": "attention", "model": "llama3-8b"}, {"checkpointing": "selective:3"},
-    {"loss": LINEAR, "accumulation": 2}, {"loss": LINEAR, "model": "bert-large"}])
+    {"loss": LINEAR, "accumulation": 2}, {"loss": LINEAR, "model": "bert-large"},
+    {"documents": 5}, {"documents": 2, "model": "bert-large"},
+    {"documents": 3, "model": "llama3-8b", "checkpointing": "attention"}])
 def test_torch_in_one_process_is_right(place: Place, dtype: str, changes: dict[str, Any]) -> None:
     found = parity(training("single", dtype=dtype, **changes), place, Single)
     assert found.wrong is None
@@ -153,6 +156,31 @@ class FirstPartOnly(Single):
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         half = len(batch[0]) // 2
         return super().forward_backward((batch[0][:half], batch[1][:half]), phases)
+
+
+class AcrossDocuments(Single):
+    """Attention that reaches the documents before."""
+
+    def draft(self) -> Model:
+        model = super().draft()
+        for block in model.blocks.values():
+            block.attention.attend = attention
+        return model
+
+
+class PositionsGoOn(Single):
+    """Positions that are counted from the beginning of the sample."""
+
+    def draft(self) -> Model:
+        model = super().draft()
+        model.places = torch.arange(self.spec.seq_length)
+        return model
+
+
+@pytest.mark.parametrize("kind", [AcrossDocuments, PositionsGoOn])
+def test_documents_that_see_others_are_found(place: Place, kind: type[Single]) -> None:
+    found = parity(training("single", documents=3), place, kind).wrong
+    assert found.what == "losses"
 
 
 SCALED = 34
@@ -304,7 +332,8 @@ def test_a_strategy_takes_the_twin_of_what_it_takes(spec: StrategySpec, schedule
                 if name in options}
     degrees = spec.degrees(1 if spec.name == "single" else 8, options)
     assert isinstance(degrees, Degrees)
-    whole = training(spec.name, options, model="llama3-8b", sizes={}, degrees=degrees,
+    model = "mixtral-8x7b" if spec.name == "moe" else "llama3-8b"
+    whole = training(spec.name, options, model=model, sizes={}, degrees=degrees,
                      batch_size=16)
     assert why_not(whole, spec) is None
     twin = parity_training(whole)

@@ -181,6 +181,7 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
     ("activations", {"strategies": "fsdp", "library": "transformers"}),
     ("activations", {"strategies": {"context": [{}, {"rotate": "alltoall"},
                                                 {"attention": "ulysses"}]}}),
+    ("activations", {"strategies": ["data", "fsdp"], "documents": 3}),
     ("weights", {"strategies": {"qlora": {"over": "data"}}})])
 def test_a_step_takes_what_is_predicted(benchmark: Any, shape: str, block: dict[str, Any]) -> None:
     for one in benchmark.compared(shape, {"dtype": "bf16", "layers": 5, **block}):
@@ -203,6 +204,7 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": {"lora": [{"over": ["data", "fsdp"]}, {"targets": ["qv", "mlp"]}]},
      "checkpointing": ["full", "attention"]},
     {"strategies": ["data", "lora"], "loss": "linear_cross_entropy"},
+    {"strategies": ["fsdp", "tensor"], "documents": 5, "checkpointing": ["none", "full"]},
     {"strategies": ["fsdp", "lora", "tensor"], "checkpointing": ["attention", "selective:3"]},
     {"strategies": {"tensor": {"sequence_parallel": True}}, "checkpointing": "attention"},
     {"strategies": {"context": [{"balance": ["zigzag", "none"]}, {"attention": "ulysses"}]},

@@ -100,6 +100,9 @@ class TrainingBlock(Block):
     checkpoint_every: Axis[Steps] | None = Field(
         default=None, description="Steps from one asynchronous checkpoint to the next; default: "
         "none.")
+    documents: Axis[Extent] | None = Field(
+        default=None, description="Documents that each sample is packed of, in lengths that follow "
+        "from their number; none sees another. Default: 1.")
     max_steps: Axis[Steps] | None = Field(
         default=None, description="Timed steps; another name of iterations.")
     lora_rank: Axis[Extent] | None = Field(

@@ -106,6 +106,7 @@ OF_TRAINING = (*planned(
     word("data", "file of the data, or synthetic"), word("library", "whose model it is"),
     word("loss", "how the loss is computed"),
     whole("checkpoint_every", "steps from one checkpoint to the next; 0: none"),
+    whole("documents", "documents that a sample is packed of"),
     word("communication", "on: a training; off, only: its steps without, or of nothing else"),
     whole("layers", "layers, or blocks of a ResNet"),
     whole("hidden", "width of the model; 0 of a ResNet"),

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
+from hpcbench.kinds.training.plan import extents as other_extents
 from hpcbench.kinds.training.plan import models
 from hpcbench.kinds.training.plan.model_file import (
     EXTENTS,
@@ -262,14 +263,14 @@ def why_no_model(name: str) -> str | None:
 def shape_with(name: str, **extents: int | None) -> AnyShape | str:
     """Return the named model with other extents, or why there is none. Raises KeyError."""
     return (resnet_with_extents(name, **extents) if name in RESNETS else
-            models.with_extents(name, **extents))
+            other_extents.with_extents(name, **extents))
 
 
 def neighbours(name: str, given: Mapping[str, int]) -> Iterator[tuple[str, int, Sequence[int]]]:
-    """Yield extents that may be others: as `models.neighbours`. Raises KeyError."""
+    """Yield extents that may be others: as `extents.neighbours`. Raises KeyError."""
     if name in RESNETS:
-        return ((key, value, models.steps(value)) for key, value in given.items())
-    return models.neighbours(name, given)
+        return ((key, value, other_extents.steps(value)) for key, value in given.items())
+    return other_extents.neighbours(name, given)
 
 
 def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:
@@ -282,7 +283,7 @@ def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:
     if name in RESNETS:  # labels name layers, width and image anyhow
         named = (("classes", numbers["classes"]),) * (numbers["classes"] > RESNETS[name].classes)
     else:
-        named = models.named_extents(name, numbers)
+        named = other_extents.named_extents(name, numbers)
     return {"changed": bool(differ), "shrunk": bool(differ) and not reshaped,
             "named_extents": named}
 

@@ -52,9 +52,22 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
     if work.of_images:
         return (_undivided_images(work) or unfit_experts(work) or _indivisible(work)
                 or spec.unfit(work) or _too_few_values(work) or _no_communication(work))
-    return (untrained(shape_of(work)) or unfit_experts(work) or _of_library(work)
+    return (untrained(shape_of(work)) or unfit_experts(work) or _of_library(work) or _unpacked(work)
             or _uncompiled(work) or _not_in_parts(work) or _indivisible(work) or spec.unfit(work)
             or _no_communication(work))
+
+
+def _unpacked(work: Training) -> str | None:
+    """Return why samples cannot be of several documents, or None."""
+    if work.documents > work.seq_length:
+        return (f"documents={work.documents}: a sample of {work.seq_length} tokens has no more "
+                f"than {work.seq_length}")
+    reasons = (
+        (work.library != OWN_LIBRARY, f"library {work.library} masks other documents, and so "
+         f"computes all pairs of tokens; library {OWN_LIBRARY} only those within one"),
+        (work.cp > 1, "ranks that share the tokens of a sample exchange all of them"))
+    return next((f"documents={work.documents}: {reason}" for holds, reason in reasons if holds),
+                None) if work.documents > 1 else None
 
 
 def _uncompiled(work: Training) -> str | None:
@@ -123,6 +136,7 @@ def _undivided_images(work: Training) -> str | None:
     reasons = (
         (work.tp > 1, f"{work.model} is made of convolutions, for which no strategy here has a "
          "plan to divide them among ranks (tp)"),
+        (work.documents > 1, f"documents divide tokens; {work.model} takes images"),
         (work.data != SYNTHETIC, f"data={work.data}: files hold tokens, {work.model} takes images"),
         (is_dynamic(work),
          "balance=dynamic would have batch norms see other samples whenever shares change"),
@@ -179,6 +193,7 @@ class Setting(NamedTuple):
     compile: bool
     count_step: bool
     loss: str
+    documents: int
     checkpoint_every: int
     checkpoint_folder: str
 
@@ -204,8 +219,9 @@ def training_points(
     choices = tuple(_choices(block))
     steps = {"iterations": block.max_steps} if block.max_steps else {}
     inner = points.measurements(block.model_copy(update=steps), job.config)
-    settings = product(*(getattr(block, name) for name in Setting._fields[:-4]),
+    settings = product(*(getattr(block, name) for name in Setting._fields[:-5]),
                        (block.count_step is not False,), block.loss or (AUTO,),
+                       block.documents or (1,),
                        block.checkpoint_every or (0,),
                        (job.config.output.folder if block.checkpoint_every else "",))
     for (model, extents), values, device, env, size in product(
@@ -314,7 +330,8 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     work = counted(_draft(point, extents, degrees))
     if point.setting.loss == AUTO and is_ours(spec):
         work = _with_small_logits(work)
-    work = replace(work, flops=any_model.flops_of(shape, work.global_batch, adapters_of(work)))
+    work = replace(work, flops=any_model.flops_of(
+        any_model.model_of(work), work.global_batch, adapters_of(work)))
     if not is_ours(spec):
         _try_all(spec, work)
     reason = spec.ineffective(dict(point.options)) or why_not(work, spec)

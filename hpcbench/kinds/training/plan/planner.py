@@ -235,7 +235,7 @@ if TYPE_CHECKING:
 _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
          "checkpointing", "communication", "data", "library", "compile", "loss",
-         "checkpoint_every", "max_steps", "lora_rank", *points.COMMON_AXES)
+         "checkpoint_every", "documents", "max_steps", "lora_rank", *points.COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "cp",
             "parameters", "flops", "calls", "adapters", "modules", "count_step",
             "checkpoint_folder")
@@ -404,7 +404,7 @@ def _copied_bytes(work: Training, expected: Demands) -> int:
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
     """Return the fields that identify a training, without later defaults: old ids remain."""
     usual = {"architecture": (), "communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY,
-             "compile": False, "loss": CROSS_ENTROPY, "checkpoint_every": 0}
+             "compile": False, "loss": CROSS_ENTROPY, "checkpoint_every": 0, "documents": 1}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))
     stated = {name: value for name, value in every if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks

@@ -129,6 +129,7 @@ def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     # Queries that were turned lie head by head, and so does what attention returns for them: it is
     # copied for the next product, which takes it token by token.
     turned = own and shape.built.positions == "rotary"
+    turned |= shape.documents > 1  # or document by document
     returned_twice = turned or kept.exchanged or (kept.copies and adapters is not None)
     returned_twice &= adapters is None or adapters.has("attention.o.weight")
     results = shape.q_hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden

@@ -27,7 +27,7 @@ _AXES = (
     "strategy", "model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
     "width", "classes", "image_size", "dtype", "batch_size", "accumulation", "optimizer",
     "checkpointing", "communication", "data", "library", "compile", "loss", "checkpoint_every",
-    "groups")
+    "documents", "groups")
 """Fields that distinguish trainings; the rest follows from them."""
 SYNTHETIC = "synthetic"  # the data of a training that reads no file: random tokens
 
@@ -53,7 +53,8 @@ class Training(Workload):
     ``checkpoint_every``: steps from one checkpoint, which is written to a folder in
     ``checkpoint_folder``, to the next; 0: none. ``count_step``: one more step counts its calls,
     FLOPs and activations. ``architecture``: of a model that a file describes, what it is beside its
-    extents (`model_file.architecture_of`)."""
+    extents (`model_file.architecture_of`). ``documents`` of a sample, none of which sees another.
+    """
 
     strategy: str
     options: tuple[tuple[str, Option], ...]
@@ -96,6 +97,7 @@ class Training(Workload):
     checkpoint_folder: str = ""
     architecture: tuple[tuple[str, Any], ...] = ()
     cp: int = 1
+    documents: int = 1
 
     def choice(self) -> Choice:
         """Return the step of so many samples in all, and the strategy; no task of no training."""
@@ -169,7 +171,8 @@ class Training(Workload):
 
     def unusual(self) -> list[tuple[str, Option]]:
         usual = {"checkpointing": "none", "data": SYNTHETIC, "library": OWN_LIBRARY,
-                 "compile": False, "loss": CROSS_ENTROPY, "checkpoint_every": 0}
+                 "compile": False, "loss": CROSS_ENTROPY, "checkpoint_every": 0,
+                 "documents": 1}
         return [(name, getattr(self, name)) for name, value in usual.items()
                 if getattr(self, name) != value]
 

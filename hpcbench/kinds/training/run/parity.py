@@ -76,7 +76,7 @@ def small_training(spec: Training) -> Training:
         spec, data=SYNTHETIC, changed=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
         inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
         architecture=with_small_experts(spec, 2 * hidden),
-        seq_length=_few_tokens(spec, _TOKENS))
+        seq_length=_few_tokens(spec, _TOKENS), documents=_few_documents(spec, _TOKENS))
     stages = spec.pp * pipelined.stages_per_rank if (pipelined := pipelining(spec)) else 1
     return counted(_shallow(small, least=max(2 * spec.pp, stages) + spec.layers % stages))
 
@@ -84,6 +84,10 @@ def small_training(spec: Training) -> Training:
 def _few_tokens(spec: Training, least: int) -> int:
     unit = spec.tp * context.token_parts(spec)
     return min(spec.seq_length, unit * -(-least // unit))
+
+
+def _few_documents(spec: Training, least: int) -> int:
+    return min(spec.documents, _few_tokens(spec, least) // 2) if spec.documents > 1 else 1
 
 
 def small_model_text(spec: Training) -> str:
@@ -120,7 +124,8 @@ def short_step(spec: Training) -> Training:
     """Return the same model and layout with a step of few tokens and samples, not compiled."""
     short = counted(replace(
         spec, data=SYNTHETIC, changed=True, compile=False,
-        seq_length=_few_tokens(spec, planner.SHORT_TOKENS)))
+        seq_length=_few_tokens(spec, planner.SHORT_TOKENS),
+        documents=_few_documents(spec, planner.SHORT_TOKENS)))
     known = strategy(spec.strategy)
     if known is None or is_dynamic(spec):
         return short

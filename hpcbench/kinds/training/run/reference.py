@@ -23,12 +23,14 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.func import functional_call
+from torch.nn import functional as F
 
 from hpcbench.kinds.training.plan import models, workload
 from hpcbench.kinds.training.plan.any_model import halved
@@ -60,6 +62,10 @@ class Reference:
                  file: TokenFile | None = None) -> None:
         self._spec = replace(spec, checkpointing="none", compile=False, loss=workload.CROSS_ENTROPY)
         self._model = make_model(self._spec)
+        if spec.documents > 1:
+            mask = _within(models.document_lengths(spec.seq_length, spec.documents), device)
+            for block in self._model.blocks.values():
+                block.attention.attend = partial(_masked, mask)
         init_weights(self._model, SEED, device=device)
         self._trained = self.begin(device)
         self.start, self.parts = self._buffers(), step_of(spec).parts if spec.of_images else 1
@@ -146,6 +152,18 @@ class LowRankReference(Reference):
         weights = {name: weight + (added[name].t() if models.of_transposed(name) else added[name])
                    if name in added else weight for name, weight in self._frozen.items()}
         return functional_call(self._model, weights, (inputs,))
+
+
+def _within(lengths: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Return where two tokens are of one document, (tokens, tokens)."""
+    document = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).to(device)
+    return document[:, None] == document
+
+
+def _masked(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
+            causal: bool) -> torch.Tensor:
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask.tril() if causal else mask, enable_gqa=q.shape[1] != k.shape[1])
 
 
 def in_fp64(device: torch.device) -> torch.device:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from hpcbench.kinds.training.plan.models import has_experts
+from hpcbench.kinds.training.plan.models import document_lengths, has_experts
 from hpcbench.kinds.training.plan.step import LOSS_CHUNKS
 from hpcbench.kinds.training.run.models.experts import MixtureOfExperts
 from hpcbench.kinds.training.run.models.model import Model, of_transformer
@@ -82,6 +82,14 @@ def attention(
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
 
 
+def within_documents(
+    lengths: tuple[int, ...], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool,
+) -> torch.Tensor:
+    """Return the same of documents of these lengths, one after another: no mask of all pairs."""
+    parts = zip(*(heads.split(lengths, dim=2) for heads in (q, k, v)), strict=True)
+    return torch.cat([attention(*part, causal=causal) for part in parts], dim=2)
+
+
 class Attention(nn.Module):  # type: ignore[misc]
     """Attention of queries over groups of keys and values, causal in decoders."""
 
@@ -90,6 +98,9 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.head_dim = shape.head_dim
         self.causal = shape.causal
         self.attend = attention  # another one where ranks share the tokens of a sample
+        if shape.documents > 1:
+            self.attend = partial(within_documents, document_lengths(
+                shape.seq_length, shape.documents))
         biased = shape.biased or shape.qkv_biased
         self.q = nn.Linear(shape.hidden, shape.q_hidden, bias=biased)
         self.k = nn.Linear(shape.hidden, shape.kv_hidden, bias=biased)
@@ -258,7 +269,8 @@ class Transformer(Model):
     a stage has both ends; a last stage alone has ``head.logits.weight``, whose gradient is added to
     the first stage's.
 
-    ``places``: positions (tokens,) int64 of the tokens that it gets; None: from 0 on."""
+    ``places``: positions (tokens,) int64 of the tokens that it gets; None: from 0 on, in each
+    document anew."""
 
     def __init__(
         self, shape: ModelShape, blocks: range | None = None, *, fused: bool = False,
@@ -288,8 +300,8 @@ class Transformer(Model):
     def forward(self, x: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
         """Return logits or hidden states; with ``targets`` (samples, tokens) their mean loss, in
         parts."""
-        places = (torch.arange(self.shape.seq_length, device=x.device) if self.places is None else
-                  self.places)
+        places = torch.cat([torch.arange(length, device=x.device) for length in document_lengths(
+            self.shape.seq_length, self.shape.documents)]) if self.places is None else self.places
         rotation = (RotaryEmbedding(self.shape, places)
                     if self.shape.built.positions == "rotary" else None)
         if self.embedding is not None:
