@@ -79,7 +79,12 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                {"world_size": 8, "layers": 2, "vocab": 256, "accumulation": 2, **SGD,
                 "strategies": {"hybrid": [
                     {"tp": 2, "data": "hsdp", "sync_each_batch": BOTH},
-                    {"pp": 2, "data": "hsdp", "schedule": "GPipe"}]}}],
+                    {"pp": 2, "data": "hsdp", "schedule": "GPipe"}]}},
+               {"world_size": 8, "model": FAMILIES[:2], "heads": 8, "kv_heads": 4, "layers": 2,
+                "vocab": 256, "checkpointing": ["none", "full"], **SGD, "strategies": {"hybrid": [
+                    {"tp": 2, "cp": 2, "sequence_parallel": True},
+                    {"tp": 2, "cp": 4, "rotate": "alltoall", "data": "fsdp"},
+                    {"tp": 2, "pp": 2, "cp": 2, "attention": "ulysses"}]}}],
     **{name: [
         {"strategies": {name: [
             {"over": "data", "targets": "attention", "bucket_mb": 1, "rank": 32},

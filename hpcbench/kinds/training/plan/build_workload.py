@@ -176,6 +176,7 @@ def _indivisible(work: Training) -> str | None:
                  for extent, what, count, parts in extents if extent % count), None)
 
 
+_RING_MODULE = "torch.distributed.tensor.experimental._context_parallel"
 _RANK = "rank"  # the option of strategies that a block's lora_rank sets
 
 
@@ -364,7 +365,8 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
         **{**point.setting._asdict(), "loss": CROSS_ENTROPY if loss == AUTO else loss},
         dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, cp=degrees.cp,
         parameters=0, flops=(), calls=(),
-        modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,)),
+        modules=(*point.strategy.modules, *((_RING_MODULE,) if degrees.cp > 1 else ()),
+                 *(() if library == OWN_LIBRARY else (library,)),
                  *((f"torch.nn.modules.{LINEAR}",) if loss == LINEAR else ())))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from hpcbench.kinds.training.plan import models
 from hpcbench.kinds.training.plan.memory import WEIGHT_BYTES
 from hpcbench.kinds.training.plan.spec import Calls, TokenSharing, calls, context_of
-from hpcbench.kinds.training.plan.step import Step
+from hpcbench.kinds.training.plan.step import Stage, Step
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.loads import max_over_mean
 
@@ -35,12 +35,13 @@ def head_parts(work: Training) -> int:
 
 
 def calls_of(
-    work: Training, context: TokenSharing, step: Step, blocks: int, again: int,
+    work: Training, context: TokenSharing, step: Step, stage: Stage,
 ) -> Iterator[Calls]:
-    """Yield the calls of a rank's attention in so many blocks, ``again`` of which are recomputed,
-    and the sum of the loss, whose parts lie on all ranks."""
+    """Yield the calls of a rank's attention, and where the loss is its sum, whose parts lie on all
+    ranks."""
     shape, ranks = models.shape_of(work), work.cp
-    forwards, parts = blocks + again, step.parts
+    blocks, parts = len(stage.blocks), step.parts
+    forwards = blocks + sum(models.is_recomputed(work.checkpointing, one) for one in stage.blocks)
     element = step.kept.element
     if context.by_heads:
         heads = step.tokens * shape.q_hidden // work.tp * element
@@ -53,7 +54,7 @@ def calls_of(
             yield calls("all_gather", ranks, [ranks * pair * element] * passed)
         sent = [] if context.gathered else [pair * element] * (ranks - 1) * passed
         yield calls("send_recv", ranks, sent + [pair * WEIGHT_BYTES] * ranks * blocks * parts)
-    yield calls("all_reduce", ranks, [_LOSS])
+    yield calls("all_reduce", ranks, [_LOSS] * stage.last)
 
 
 def shared_flops(work: Training, every: int, passes: int) -> int:

@@ -57,9 +57,9 @@ def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -
     if not kept.by_tokens:
         yield calls("all_reduce", kept.tp, [*_norms(shape, stage, step), *(sums + head) * parts])
     else:
-        tables = [shape.seq_length * shape.hidden * kept.wide] * stage.first
+        table = step.tokens // step.samples * shape.hidden * kept.wide
         gathers = ([wide] * (stage.first + stage.last + halves + 2 * recomputed)
-                   + [narrow] * halves + tables * _TABLES[shape.family])
+                   + [narrow] * halves + [table] * stage.first * _TABLES[shape.family])
         # BERT's head has a product of its own, before which it gathers all tokens
         yield calls("reduce_scatter", kept.tp, (sums if bert else sums + head) * parts)
         yield calls("all_gather", kept.tp, gathers * parts)
@@ -294,8 +294,8 @@ class GroupedCalls(NamedTuple):
 
 
 def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
-    """Return a rank's calls; ranks lie by replica, stage and part of a tensor, which is innermost.
-    """
+    """Return a rank's calls; ranks lie by replica, part of a sample, stage and part of a tensor,
+    which is innermost."""
     if work.communication == "off":
         return []
     step, shape = step_of(work), any_model.model_of(work)
@@ -320,12 +320,11 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
                     if work.checkpointing != models.ATTENTION)
         made += [GroupedCalls(one, work.tp, 1) for one in tensor_calls(shape, stage, step, again)]
     if layout.context:
-        again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
-        made += [GroupedCalls(one, work.cp, work.tp) for one in context.calls_of(
-            work, layout.context, step, len(stage.blocks), again)]
+        made += [GroupedCalls(one, work.cp, apart) for one in context.calls_of(
+            work, layout.context, step, stage)]
     if layout.pipeline:
         made.append(GroupedCalls(pipeline_calls(work, shape, stage, step), work.pp, work.tp))
-    agreeing = (work.dp * apart, 1) if apart > 1 else (layout.shards, 1)
+    agreeing = (work.dp * work.cp * apart, 1) if apart > 1 else (layout.shards, 1)
     if work.dtype == "fp16" and agreeing[0] > 1:
         made.append(GroupedCalls(
             traffic.calls("all_reduce", agreeing[0], [_OVERFLOWED]), *agreeing))

@@ -179,6 +179,70 @@ _MOE = spec.StrategySpec(
         "dedup": Values("rank", DEDUPS)}))
 
 
+RING, ULYSSES = "ring", "ulysses"
+_SHARING = MappingProxyType({
+    "attention": Values(RING, (RING, ULYSSES)), "balance": Values("zigzag", ("zigzag", "none")),
+    "rotate": Values("allgather", ("allgather", "alltoall"))})
+
+
+def _idle_sharing(options: Mapping[str, Option]) -> dict[str, str]:
+    return (dict.fromkeys(("balance", "rotate"), f"with attention={ULYSSES}")
+            if options["attention"] == ULYSSES else {})
+
+
+def _of_context(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
+    cp = int(options["cp"]) or ranks
+    if cp == 1:
+        return "one rank has no other to share a sample with: give cp=2 or more"
+    if ranks % cp:
+        return f"{ranks} ranks cannot be divided evenly into groups of {cp} (cp)"
+    return spec.Degrees(dp=ranks // cp, cp=cp)
+
+
+def _token_sharing(work: Training) -> spec.TokenSharing:
+    by_heads = work.option("attention") == ULYSSES
+    return spec.TokenSharing(by_heads, not by_heads and work.option("balance") == "zigzag",
+                             work.option("rotate") == "allgather")
+
+
+def _unfit_context(work: Training) -> str | None:
+    if work.of_images:
+        return f"{work.model} takes images, which have no tokens to share"
+    ring = work.option("attention") == RING
+    if ring and work.option("balance") == "zigzag" and not shape_of(work).causal:
+        return f"balance=zigzag evens out a causal mask, which {work.model} has not: balance=none"
+    if not ring and (reason := _undivided_heads(work)):
+        return reason
+    if work.seq_length % (parts := context.token_parts(work)):
+        return (f"{work.seq_length} tokens cannot be divided evenly into {parts} parts, for "
+                f"{work.cp} ranks (cp)")
+    if work.compile:
+        return "compile: torch makes no graph of a block whose attention exchanges tokens"
+    if ring and keeps_products(work.checkpointing):
+        return ("checkpointing operators would keep what attention returns for each part of the "
+                "ring, not the sum: take selective or full")
+    return None
+
+
+def _undivided_heads(work: Training) -> str | None:
+    heads = math.gcd(work.heads, work.kv_heads)
+    if heads % (work.cp * work.tp) == 0:
+        return None
+    usable = [str(cp) for cp in range(2, heads + 1)
+              if heads % (cp * work.tp) == 0 and work.ranks % (cp * work.tp) == 0]
+    instead = f"cp={' or '.join(usable)}, or attention=ring" if usable else "attention=ring"
+    by = f"{work.cp} ranks (cp)" + f" of {work.tp} (tp)" * (work.tp > 1)
+    return (f"{work.heads} attention heads and {work.kv_heads} key-value heads cannot be divided "
+            f"evenly among {by}: take {instead}")
+
+
+def _sharing_calls(work: Training) -> tuple[str, ...]:
+    if work.option("attention") == ULYSSES:
+        return "all_to_all", "all_reduce"
+    gathers = work.option("rotate") == "allgather"
+    return (*(("all_gather",) if gathers else ()), "send_recv", "all_reduce")
+
+
 _SWITCH = Values(False, (False, True))
 _TENSOR_OPTIONS = MappingProxyType({"sequence_parallel": _SWITCH, "loss_parallel": _SWITCH})
 _PIPELINE_OPTIONS = MappingProxyType({
@@ -204,19 +268,22 @@ def _pipelining(options: Mapping[str, Option]) -> spec.Pipelining:
 
 
 def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
-    tp, pp = int(options["tp"]), int(options["pp"])
-    if ranks % (tp * pp):
-        return f"{ranks} ranks cannot be divided evenly into replicas of tp={tp} x pp={pp}"
-    degrees = spec.Degrees(dp=ranks // (tp * pp), tp=tp, pp=pp)
-    if sum(degree > 1 for degree in (degrees.dp, tp, pp)) < 2:
-        return (f"dp={degrees.dp} x tp={tp} x pp={pp} has not two dimensions: give tp and pp that "
-                "have, or take strategy data, fsdp, tensor or pipeline")
+    tp, pp, cp = int(options["tp"]), int(options["pp"]), int(options["cp"])
+    parts = f"tp={tp} x pp={pp}" + f" x cp={cp}" * (cp > 1)
+    if ranks % (tp * pp * cp):
+        return f"{ranks} ranks cannot be divided evenly into replicas of {parts}"
+    degrees = spec.Degrees(dp=ranks // (tp * pp * cp), tp=tp, pp=pp, cp=cp)
+    if tp * pp == 1 or sum(degree > 1 for degree in (degrees.dp, cp, tp, pp)) < 2:
+        others = "context" if cp > 1 else "data, fsdp, tensor or pipeline"
+        return (f"dp={degrees.dp} x {parts} has not two dimensions: give tp and pp that have, or "
+                f"take strategy {others}")
     return degrees
 
 
 def _unfit_tensors(work: Training) -> str | None:
-    if work.tp > 1 and work.option("sequence_parallel") and work.seq_length % work.tp:
-        return f"{work.seq_length} tokens cannot be divided evenly among {work.tp} ranks (tp)"
+    tokens = work.seq_length // work.cp
+    if work.tp > 1 and work.option("sequence_parallel") and tokens % work.tp:
+        return f"{tokens} tokens cannot be divided evenly among {work.tp} ranks (tp)"
     return None
 
 
@@ -259,7 +326,7 @@ def _groups(work: Training) -> spec.Groups | None:
 
     A pipeline gathers its stages once for all micro-batches, and exchanges gradients behind them.
     """
-    ranks, data = work.dp, work.option("data")
+    ranks, data = work.dp * work.cp, work.option("data")
     if ranks == 1:
         return None
     copies = {"replicate": ranks, "fsdp": 1}.get(str(data)) or int(work.option(REPLICAS))
@@ -272,7 +339,8 @@ def _groups(work: Training) -> spec.Groups | None:
 
 def _without_effect(work: Training) -> str | None:
     for name, degree, options in (("tp", work.tp, _TENSOR_OPTIONS),
-                                  ("pp", work.pp, _PIPELINE_OPTIONS), ("dp", work.dp, _DATA)):
+                                  ("pp", work.pp, _PIPELINE_OPTIONS),
+                                  ("dp", work.dp * work.cp, _DATA)):
         changed = [option for option, values in options.items()
                    if dict(work.options).get(option, values.default) != values.default]
         if degree == 1 and changed:
@@ -289,7 +357,10 @@ def _unfit_copies(work: Training) -> str | None:
 
 
 def _idle_in_hybrid(options: Mapping[str, Option]) -> dict[str, str]:
-    idle = {} if options["data"] == "hsdp" else {REPLICAS: f"with data={options['data']}"}
+    idle = (_idle_sharing(options) if int(options["cp"]) > 1 else
+            dict.fromkeys(("cp", *_SHARING), "with cp=1"))
+    if options["data"] != "hsdp":
+        idle[REPLICAS] = f"with data={options['data']}"
     if int(options["pp"]) > 1:
         idle[SYNC_EACH] = "with pp above 1: stages exchange gradients in each part"
     return idle
@@ -297,8 +368,9 @@ def _idle_in_hybrid(options: Mapping[str, Option]) -> dict[str, str]:
 
 def _hybrid_calls(work: Training) -> tuple[str, ...]:
     names = [*(_tensor_calls(work) if work.tp > 1 else ()),
-             *(("send_recv",) if work.pp > 1 else ())]
-    if work.dp > 1:
+             *(("send_recv",) if work.pp > 1 else ()),
+             *(_sharing_calls(work) if work.cp > 1 else ())]
+    if work.dp * work.cp > 1:
         data = work.option("data")
         names += ["all_gather", "reduce_scatter"] * (data != "replicate")
         names += ["all_reduce"] * (data != "fsdp")
@@ -329,70 +401,17 @@ _OF_MODEL = (
         name="hybrid",
         meaning="replicas or shards x pipeline x tensor, by degrees; replicas are what is left",
         runner=f"{_RUN}.pipeline:hybrid", order=90, also=("3d", "nd"), degrees=_of_hybrid,
-        unfit=lambda work: _without_effect(work) or _unfit_tensors(work) or _unfit_stages(work),
-        layout=lambda work: replace(_model_layout(work), groups=_groups(work)), calls=_hybrid_calls,
+        unfit=lambda work: (
+            _without_effect(work) or (_unfit_context(work) if work.cp > 1 else None)
+            or _unfit_tensors(work) or _unfit_stages(work)),
+        layout=lambda work: replace(
+            _model_layout(work), groups=_groups(work),
+            context=_token_sharing(work) if work.cp > 1 else None), calls=_hybrid_calls,
         divides_model=True, together=MappingProxyType({"tp": 1, "pp": 2}), idle=_idle_in_hybrid,
-        later_options=(SYNC_EACH, REPLICAS), options=MappingProxyType({
-            "tp": Values(1), "pp": Values(1), **_DATA, REPLICAS: Values(2), **_TENSOR_OPTIONS,
-            **_PIPELINE_OPTIONS})),
+        later_options=(SYNC_EACH, REPLICAS, "cp", *_SHARING), options=MappingProxyType({
+            "tp": Values(1), "pp": Values(1), "cp": Values(1), **_DATA, REPLICAS: Values(2),
+            **_TENSOR_OPTIONS, **_PIPELINE_OPTIONS, **_SHARING})),
 )
-
-
-RING, ULYSSES = "ring", "ulysses"
-_TEMPLATE = "torch.distributed.tensor.experimental._context_parallel"
-"""The module of torch that has the ring."""
-
-
-def _of_context(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
-    cp = int(options["cp"]) or ranks
-    if cp == 1:
-        return "one rank has no other to share a sample with: give cp=2 or more"
-    if ranks % cp:
-        return f"{ranks} ranks cannot be divided evenly into groups of {cp} (cp)"
-    return spec.Degrees(dp=ranks // cp, cp=cp)
-
-
-def _context_layout(work: Training) -> spec.Layout:
-    by_heads = work.option("attention") == ULYSSES
-    return spec.Layout(groups=sharded_groups(work), context=spec.TokenSharing(
-        by_heads, not by_heads and work.option("balance") == "zigzag",
-        work.option("rotate") == "allgather"))
-
-
-def _unfit_context(work: Training) -> str | None:
-    if work.of_images:
-        return f"{work.model} takes images, which have no tokens to share"
-    ring = work.option("attention") == RING
-    if ring and work.option("balance") == "zigzag" and not shape_of(work).causal:
-        return f"balance=zigzag evens out a causal mask, which {work.model} has not: balance=none"
-    if not ring and (reason := _undivided_heads(work)):
-        return reason
-    if work.seq_length % (parts := context.token_parts(work)):
-        return (f"{work.seq_length} tokens cannot be divided evenly into {parts} parts, for "
-                f"{work.cp} ranks (cp)")
-    if work.compile:
-        return "compile: torch makes no graph of a block whose attention exchanges tokens"
-    if ring and keeps_products(work.checkpointing):
-        return ("checkpointing operators would keep what attention returns for each part of the "
-                "ring, not the sum: take selective or full")
-    return None
-
-
-def _undivided_heads(work: Training) -> str | None:
-    heads = math.gcd(work.heads, work.kv_heads)
-    if heads % work.cp == 0:
-        return None
-    usable = [str(cp) for cp in range(2, heads + 1)
-              if heads % cp == 0 and work.ranks % cp == 0]
-    instead = f"cp={' or '.join(usable)}, or attention=ring" if usable else "attention=ring"
-    return (f"{work.heads} attention heads and {work.kv_heads} key-value heads cannot be divided "
-            f"evenly among {work.cp} ranks (cp): take {instead}")
-
-
-def _context_calls(work: Training) -> tuple[str, ...]:
-    by_heads = work.option("attention") == ULYSSES
-    return ("all_gather", "reduce_scatter", "all_reduce",
-            "all_to_all" if by_heads else "send_recv")
 
 
 _CONTEXT = spec.StrategySpec(
@@ -400,14 +419,12 @@ _CONTEXT = spec.StrategySpec(
     meaning="the tokens of each sample are divided among the ranks (ring attention, Ulysses), over "
             "FSDP2",
     also=("cp", "context_parallel", "ring_attention", "ulysses"), degrees=_of_context,
-    unfit=_unfit_context, layout=_context_layout, calls=_context_calls, modules=(_TEMPLATE,),
-    divides_model=True, idle=lambda options: (
-        dict.fromkeys(("balance", "rotate"), f"with attention={ULYSSES}")
-        if options["attention"] == ULYSSES else {}),
-    options=MappingProxyType({
-        "cp": Values(0, least=0), "attention": Values(RING, (RING, ULYSSES)),
-        "balance": Values("zigzag", ("zigzag", "none")),
-        "rotate": Values("allgather", ("allgather", "alltoall")), **RESHARD}))
+    unfit=_unfit_context, layout=lambda work: spec.Layout(
+        groups=sharded_groups(work), context=_token_sharing(work)),
+    calls=lambda work: tuple(dict.fromkeys(
+        ("all_gather", "reduce_scatter", *_sharing_calls(work)))),
+    divides_model=True, idle=_idle_sharing,
+    options=MappingProxyType({"cp": Values(0, least=0), **_SHARING, **RESHARD}))
 
 
 _OPTIONS_OF: Mapping[str, tuple[str, ...]] = MappingProxyType({

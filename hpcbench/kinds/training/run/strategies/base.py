@@ -197,6 +197,11 @@ class Grid:
         self._opened.append(group)
         return group
 
+    def open(self, place: Place, name: str, extents: Mapping[str, int]) -> None:
+        """Open the groups of one dimension of another division of the ranks."""
+        layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
+        self.groups[name] = self._line(place, layout.movedim([*extents].index(name), -1))
+
     def row(self, *names: str) -> DeviceMesh | None:
         """Return the mesh of those of these dimensions that there are, None of none."""
         found = tuple(self._names[name] for name in names if name in self._names)
@@ -213,7 +218,10 @@ def parallel_grid(spec: Training, place: Place) -> Grid:
     out."""
     groups = layout_of(spec).groups or Groups()
     degrees = {"replicate": groups.copies, "shard": groups.shards, "pp": spec.pp, "tp": spec.tp}
-    return Grid(place, {name: degree for name, degree in degrees.items() if degree > 1})
+    grid = Grid(place, {name: degree for name, degree in degrees.items() if degree > 1})
+    if spec.cp > 1:
+        grid.open(place, "cp", {"dp": spec.dp, "cp": spec.cp, "rest": spec.pp * spec.tp})
+    return grid
 
 
 def _named(name: str, group: Any) -> str:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor.experimental._context_parallel import _attention as templates
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.context import token_parts
@@ -25,6 +24,7 @@ from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.models.transformer import Attention, attention
 from hpcbench.kinds.training.run.strategies import base
 from hpcbench.kinds.training.run.strategies.replica import Fsdp, Sharder
+from hpcbench.operations.place import Place
 
 _TOKENS = 2  # the dimension of queries, keys and values (samples, heads, tokens, head_dim)
 _KERNELS = {"cpu": "_scaled_dot_product_flash_attention_for_cpu",
@@ -51,7 +51,7 @@ class Ring(torch.autograd.Function):  # type: ignore[misc]
     def forward(
         ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, path: RingPath,
     ) -> torch.Tensor:
-        with _as_stated(path):
+        with _as_stated(path) as templates:
             out, logsumexp, *rest = templates._templated_ring_attention(
                 path.group, _TOKENS, _kernel(q), query=q, key=k, value=v,
                 is_causal=path.causal, dropout_p=0.0)
@@ -62,7 +62,7 @@ class Ring(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         q, k, v, out, logsumexp = ctx.saved_tensors
-        with _as_stated(ctx.path):
+        with _as_stated(ctx.path) as templates:
             of_q, of_k, of_v, *_ = templates._templated_ring_attention_backward(
                 ctx.path.group, _TOKENS, _kernel(q, "_backward"), grad_out=gradient,
                 grad_out_name="grad_out", query=q, key=k, value=v, out=out, logsumexp=logsumexp,
@@ -81,13 +81,17 @@ def _kernel(q: torch.Tensor, end: str = "") -> Any:
 
 
 @contextlib.contextmanager
-def _as_stated(path: RingPath) -> Iterator[None]:
+def _as_stated(path: RingPath) -> Iterator[Any]:
+    """Yield torch's module of rings, which goes round as the path says."""
+    # other layouts need no torch that has it
+    from torch.distributed.tensor.experimental._context_parallel import _attention as templates
+
     options, methods = templates._cp_options, templates._RotateMethod
     before = options.enable_load_balance, options.rotate_method
     options.enable_load_balance = path.how.zigzag
     options.rotate_method = methods.ALL_GATHER if path.how.gathered else methods.ALL_TO_ALL
     try:
-        yield
+        yield templates
     finally:
         options.enable_load_balance, options.rotate_method = before
 
@@ -120,31 +124,50 @@ def places_of(work: Training, rank: int) -> torch.Tensor:
     return torch.cat([parts[number] for number in (rank, *mirrored)])
 
 
+class OwnTokens:
+    """The tokens of each sample that a rank has, all where none are shared, and the attention that
+    reaches the others'."""
+
+    def __init__(self, spec: Training, place: Place, grid: base.Grid) -> None:
+        self._spec, self._how = spec, context_of(spec)
+        if self._how:
+            self._group = grid.groups["cp"]
+            self._places = places_of(spec, dist.get_rank(self._group)).to(place.device)
+
+    def reach_others(self, draft: Model) -> Model:
+        if self._how is None:
+            return draft
+        draft.places = self._places
+        for module in draft.modules():
+            if isinstance(module, Attention):
+                module.attend = (
+                    partial(by_heads, group=self._group, ranks=self._spec.cp)
+                    if self._how.by_heads else partial(around, group=self._group, how=self._how))
+        return draft
+
+    def of(self, batch: base.Batch) -> base.Batch:
+        tokens, targets = batch
+        return (tokens[:, self._places], targets[:, self._places]) if self._how else batch
+
+    def mean(self, loss: torch.Tensor, phases: base.PhaseClock) -> torch.Tensor:
+        """Return the loss of whole samples; all of a group call it."""
+        if self._how is None:
+            return loss
+        dist.all_reduce(loss, group=self._group)
+        phases.end("exchange")
+        return loss / self._spec.cp
+
+
 class ContextParallel(Fsdp):
     """A model on the rank's own tokens, whose attention reaches those of the others."""
 
     def build(self) -> Model:
-        spec, place = self.spec, self.place
-        how = context_of(spec)
-        assert how is not None  # noqa: S101  (of this strategy)
-        self.grid = base.Grid(place, {name: degree for name, degree in (
-            ("dp", spec.dp), ("cp", spec.cp)) if degree > 1})
-        self._group = self.grid.groups["cp"]
-        self._places = places_of(spec, place.rank % spec.cp).to(place.device)
-        attend = (partial(by_heads, group=self._group, ranks=spec.cp) if how.by_heads else
-                  partial(around, group=self._group, how=how))
-        draft = self.draft()
-        draft.places = self._places
-        for module in draft.modules():
-            if isinstance(module, Attention):
-                module.attend = attend
-        sharder = Sharder(base.row_of(place, "shard"), spec)
-        return build(draft, place.device, self.fill, shard=sharder.shard)
+        self.grid = base.parallel_grid(self.spec, self.place)
+        self._tokens = OwnTokens(self.spec, self.place, self.grid)
+        sharder = Sharder(self.grid.row("shard"), self.spec)
+        return build(self._tokens.reach_others(self.draft()), self.place.device, self.fill,
+                     shard=sharder.shard)
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
-        tokens, targets = batch
-        loss = super().forward_backward(
-            (tokens[:, self._places], targets[:, self._places]), phases)
-        dist.all_reduce(loss, group=self._group)
-        phases.end("exchange")
-        return loss / self.spec.cp
+        loss = super().forward_backward(self._tokens.of(batch), phases)
+        return self._tokens.mean(loss, phases)

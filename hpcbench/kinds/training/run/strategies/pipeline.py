@@ -33,6 +33,7 @@ from hpcbench.kinds.training.run.models.build import build, make_loss, make_mode
 from hpcbench.kinds.training.run.models.model import Model, fill_part
 from hpcbench.kinds.training.run.models.transformer import TIED
 from hpcbench.kinds.training.run.strategies import base
+from hpcbench.kinds.training.run.strategies.context import OwnTokens
 from hpcbench.kinds.training.run.strategies.replica import Sharder, whole
 from hpcbench.kinds.training.run.strategies.tensor import Divider, TensorParallel
 from hpcbench.operations.data import DTYPES
@@ -90,6 +91,7 @@ class Pipeline(base.Strategy):
         super().__init__(spec, place)
         self.grid = grid = base.parallel_grid(spec, place)
         self._group = grid.groups["pp"]
+        self._tokens = OwnTokens(spec, place, grid)
         self._divider = Divider(grid.row("tp"), spec)
         self._sharder = Sharder(grid.row("replicate", "shard"), spec)
         self._stages = Stages(spec)
@@ -101,7 +103,7 @@ class Pipeline(base.Strategy):
         self.optimizer = base.grouped_optimizer(spec.optimizer, self._parameters)
         self.scaler = base.AgreedScaler(spec.dtype, place.device, place.group)
         self._mean_loss = make_loss(spec)
-        self._clock = StageClock(exchanges=spec.dp > 1)
+        self._clock = StageClock(exchanges=spec.dp * spec.cp > 1)
         fewer = self._stages.fewer if is_counted(self._group) else ()
         self._counts: tuple[int, ...] = fewer or (self._stages.microbatches,)
         self._modules: list[nn.Module] = []  # as the schedules call them
@@ -109,7 +111,7 @@ class Pipeline(base.Strategy):
 
     def _build(self, blocks: range) -> Model:
         with torch.device("meta"):
-            draft = make_model(self.spec, blocks)
+            draft = self._tokens.reach_others(make_model(self.spec, blocks))
         device = self.place.device
         return build(draft, device, lambda model, part: fill_part(model, part, device, SEED),
                      self._divider.divide, self._sharder.shard)
@@ -153,12 +155,13 @@ class Pipeline(base.Strategy):
             return self._images(stage, samples)
         if dist.get_backend(self._group) != COUNTING_BACKEND:
             return {}
-        tokens = torch.empty((samples, spec.seq_length), dtype=torch.int64, device="meta")
-        width = spec.seq_length // (spec.tp if layout_of(spec).by_tokens else 1)
+        own = spec.seq_length // spec.cp
+        tokens = torch.empty((samples, own), dtype=torch.int64, device="meta")
+        width = own // (spec.tp if layout_of(spec).by_tokens else 1)
         cast = base.is_mixed(spec.dtype) and isinstance(self._own[stage], FSDPModule)
         hidden = torch.empty((samples, width, spec.hidden), device="meta", requires_grad=True,
                              dtype=DTYPES[spec.dtype] if cast else torch.float32)
-        logits = torch.empty((samples, spec.seq_length, spec.vocab), device="meta")
+        logits = torch.empty((samples, own, spec.vocab), device="meta")
         return {"input_args": tokens if stage == 0 else hidden,
                 "output_args": logits if stage == self._stages.last else hidden}
 
@@ -192,14 +195,14 @@ class Pipeline(base.Strategy):
             "forward", lambda: self.scaler.scale(self._mean_loss(logits, targets) / parts))
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
-        self._clock.phases = phases
+        self._clock.phases, batch = phases, self._tokens.of(batch)
         losses = self._counted(batch) if is_counted(self._group) else self._pass(
             self._schedules[0], batch)
         base.align_gradients(self._parameters)
         self._add_tied()
         phases.end("exchange")
-        total = sum(losses, torch.zeros((), device=self.place.device))
-        return total / self.scaler.get_scale()
+        total = sum(losses, torch.zeros((), device=self.place.device)) / self.scaler.get_scale()
+        return self._tokens.mean(total, phases) if self.holds_loss else total
 
     def _counted(self, batch: base.Batch) -> list[torch.Tensor]:
         """Pass a batch in a dry run; in place of many micro-batches two smaller numbers of them.

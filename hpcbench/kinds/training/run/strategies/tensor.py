@@ -31,6 +31,7 @@ from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.models.transformer import Embedding, TransformerBlock
 from hpcbench.kinds.training.run.strategies import base
+from hpcbench.kinds.training.run.strategies.context import OwnTokens
 from hpcbench.kinds.training.run.strategies.replica import GroupWatch, Replica, Sharder
 
 Styles = dict[str, ParallelStyle]
@@ -118,10 +119,11 @@ class TensorParallel(Replica):
 
     def build(self) -> Model:
         self.grid = grid = base.parallel_grid(self.spec, self.place)
+        self._tokens = OwnTokens(self.spec, self.place, grid)
         self._divider = Divider(grid.row("tp"), self.spec)
         self._sharder = Sharder(grid.row("replicate", "shard"), self.spec)
-        return build(self.draft(), self.place.device, self.fill, self._divider.divide,
-                     self._sharder.shard)
+        return build(self._tokens.reach_others(self.draft()), self.place.device, self.fill,
+                     self._divider.divide, self._sharder.shard)
 
     def wrap(self, model: Model) -> nn.Module:
         self.watch = GroupWatch(model)
@@ -134,10 +136,10 @@ class TensorParallel(Replica):
         return base.AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
-        loss = super().forward_backward(batch, phases)
+        loss = super().forward_backward(self._tokens.of(batch), phases)
         base.align_gradients(self.plain.parameters())
         phases.end("backward")
-        return loss
+        return self._tokens.mean(loss, phases)
 
     def arithmetic(self) -> AbstractContextManager[object]:
         return self._sharder.arithmetic(self.place.device)
