@@ -422,13 +422,13 @@ def _axes(name: str, options: Any) -> OptionAxes:
 def _values(where: str, values: Any) -> tuple[str | int | bool, ...]:
     items = values_of(where, values)
     for value in items:
-        if type(value) not in (str, int, bool):
-            raise ValueError(f"{where}: {quote(value)} is not text, a whole number, true or false")
-    return items
+        if type(value) not in (str, int, float, bool):
+            raise ValueError(f"{where}: {quote(value)} is not text, a number, true or false")
+    return tuple(str(value) if type(value) is float else value for value in items)
 
 
 def _schema() -> JsonSchema:
-    value: JsonSchema = {"type": ["string", "integer", "boolean"]}
+    value: JsonSchema = {"type": ["string", "number", "boolean"]}
     axes: JsonSchema = {"type": "object", "additionalProperties": one_or_many(value)}
     names: JsonSchema = one_or_many({"type": "string"})
     return {"anyOf": [*names["anyOf"], {"type": "object", "minProperties": 1,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.operations.loads import AnyRouting, Routing
+from hpcbench.operations.loads import AnyRouting, ExpertTraffic, Routing
 
 Integers = npt.NDArray[np.int64]
 
@@ -43,6 +43,36 @@ class ExpertTables:
         lists = routing.experts_of(rank)
         width = max(map(len, lists), default=0) or 1
         return np.array([[*one, *[-1] * (width - len(one))] for one in lists], dtype=np.int64)
+
+
+def within(table: Integers, capacity: int) -> Integers:
+    """Return a ``table`` of a rank's tokens in which an expert has the first so many of them; -1
+    where it had more. 0: it has all."""
+    if not capacity:
+        return table
+    flat = table.flatten()
+    order = np.argsort(flat, kind="stable")
+    ordered = flat[order]
+    earlier = np.arange(len(flat)) - np.searchsorted(ordered, ordered)
+    flat[order[earlier >= capacity]] = -1
+    return flat.reshape(table.shape)
+
+
+def traffic_within(
+    routing: Routing, capacity: int, dedup: str,
+) -> tuple[ExpertTraffic, tuple[int, ...]]:
+    """Return copies from rank to rank, and tokens of each expert, `within` a capacity."""
+    tables, rows, counts = ExpertTables(routing), [], np.zeros(routing.experts, np.int64)
+    for sender in range(routing.ranks):
+        table = within(tables.of(sender), capacity)
+        token, choice = np.nonzero(table >= 0)
+        expert = table[token, choice]
+        counts += np.bincount(expert, minlength=routing.experts)
+        receiver = expert // (routing.experts // routing.ranks)
+        if dedup == "rank":
+            receiver = np.unique(token * routing.ranks + receiver) % routing.ranks
+        rows.append(np.bincount(receiver, minlength=routing.ranks).tolist())
+    return ExpertTraffic.of_rows(rows), tuple(counts.tolist())
 
 
 def copies_to(table: Integers, receiver: int, experts_each: int, dedup: str) -> TokenCopies:

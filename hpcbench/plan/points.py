@@ -31,13 +31,14 @@ NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
 @dataclass(frozen=True, slots=True)
 class Values:
     """An option's values: one of ``allowed``, or, if there are none, a number from ``least``, or
-    any text that ``parse`` takes. It returns the one way to write it, and raises ValueError, with
-    what is wrong, for others."""
+    any text that ``parse`` takes (of a number its digits), of these ``forms``. It returns the one
+    way to write it, and raises ValueError, with what is wrong, for others."""
 
     default: Option
     allowed: tuple[Option, ...] = ()
     least: int = 1
     parse: Callable[[str], str] | None = None
+    forms: str = ""
 
     def allows(self, value: object) -> bool:
         """Return whether the option may be this; true is not the number 1."""
@@ -48,17 +49,16 @@ class Values:
         return type(value) is int and value >= self.least
 
     def canonical(self, value: Option) -> Option:
-        return self.parse(value) if self.parse and isinstance(value, str) else value
+        return self.parse(str(value)) if self.parse else value
 
     def problem(self, value: object) -> str:
         """Return what is wrong with a text that `parse` has to take; else ""."""
         try:
-            if self.parse and isinstance(value, str):
-                self.parse(value)
-                return ""
+            if self.parse:
+                self.parse(str(value))
         except ValueError as error:
             return str(error)
-        return f"{quote(value)} is no text" if self.parse else ""
+        return ""
 
 
 def described(options: Mapping[str, Values]) -> dict[str, dict[str, Any]]:

@@ -411,7 +411,7 @@ def option_lines(options: Mapping[str, Values]) -> Iterator[Line]:
     """Yield a line of `hpcbench list` for each option: its values, and its default."""
     for name, values in options.items():
         allowed = (", ".join(map(_plain, values.allowed)) if values.allowed else
-                   f"a number from {values.least}")
+                   values.forms or f"a number from {values.least}")
         yield listed_more(f"option {name}", f"{allowed}; default {_plain(values.default)}")
 
 

@@ -4,8 +4,10 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ from hpcbench.operations.loads import (
     route_given,
     tokens_of_experts,
 )
-from hpcbench.operations.token_copies import ExpertTables, copies_to
+from hpcbench.operations.token_copies import ExpertTables, copies_to, traffic_within, within
 
 TEXTS = ("balanced", "lognormal:0.8", "zipf:1.1,seed=5", "max_over_mean:1.3", "lognormal:3,seed=2")
 shapes = st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(1, 40), st.integers(1, 5))
@@ -73,6 +75,32 @@ def test_a_routing_has_the_counts_of_its_load_and_different_experts(text, shape)
     by_rank, by_expert = (routing.traffic(dedup).received for dedup in DEDUPS)
     assert all(a <= b for a, b in zip(by_rank, by_expert, strict=True))
     assert sum(by_expert) == ranks * tokens * top_k
+
+
+def test_an_expert_keeps_the_first_tokens_of_a_rank_up_to_its_capacity():
+    table = np.array([[0, 1], [0, 2], [1, 0], [0, 1], [2, 1]])
+    assert within(table, 0) is table
+    assert within(table, 2).tolist() == [[0, 1], [0, 2], [1, -1], [-1, -1], [2, -1]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(TEXTS[:3]), shapes, st.integers(1, 30))
+def test_a_capacity_drops_what_is_above_it(text, shape, capacity):
+    ranks, each, tokens, top_k = shape
+    experts, load = ranks * each, Load.from_text(text)
+    if load.unfit(experts, top_k):
+        return
+    routing = route(load, ranks, tokens, experts, top_k)
+    own = [Counter(expert for one in routing.experts_of(rank) for expert in one)
+           for rank in range(ranks)]
+    for dedup in DEDUPS:
+        traffic, counts = traffic_within(routing, capacity, dedup)
+        assert counts == tuple(sum(min(one[expert], capacity) for one in own)
+                               for expert in range(experts))
+        whole, kept = routing.traffic(dedup), capacity >= tokens
+        assert all(a <= b for a, b in zip(traffic.received, whole.received, strict=True))
+        assert not kept or traffic == whole
+        assert dedup == "rank" or sum(traffic.sent) == sum(counts)
 
 
 @pytest.mark.parametrize("ratio", [1, 1.05, 1.5, 2, 7.9])

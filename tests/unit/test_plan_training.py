@@ -10,6 +10,7 @@ from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan import planner
 from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
+from hpcbench.kinds.training.plan.experts import capacity_of, load_of
 from hpcbench.kinds.training.plan.memory import Memory, moments
 from hpcbench.kinds.training.plan.models import (
     DEFINITIONS,
@@ -662,6 +663,24 @@ def test_larger_degrees_need_less_memory_on_a_rank() -> None:
 
 
 def test_a_load_written_in_two_ways_is_one() -> None:
-    ids = {case.case_id for load in ("zipf:1", "zipf:1.0", "zipf:1,seed=0") for case in plan_of(
-        {"model": "moe-tiny", "strategies": {"moe": {"load": load}}}).cases}
+    ids = {case.case_id for load in ("zipf:1", "zipf:1.0", "zipf:1,seed=0")
+           for factor in ("none", 0, "0.0")
+           for case in plan_of({"model": "moe-tiny", "strategies": {
+               "moe": {"load": load, "capacity_factor": factor}}}).cases}
     assert len(ids) == 1
+
+
+def test_experts_of_a_capacity_by_hand() -> None:
+    """Of 512 tokens a rank each has 2 of 8 experts: the mean expert has 128 of a rank."""
+    def work(factor: object) -> Training:
+        return work_of(4, model="moe-tiny", seq_length=64, strategies={"moe": {
+            "ep": 4, "load": "zipf:1", "capacity_factor": factor}})
+
+    free, bound, none = (load_of(work(factor)) for factor in ("none", 1.25, 8))
+    assert capacity_of(work(1.25)) == 160 and (free.dropped, none.dropped) == (None, 0)
+    assert free[:2] == none[:2] and max(free.of_experts) > max(bound.of_experts) == 4 * 160
+    assert bound.dropped == 1 - sum(bound.of_experts) / 4096 > 0.1
+    assert sum(share.own_pairs for share in bound.shares) == sum(bound.of_experts)
+    flops, wire = zip(*((one.hardware_flops, one.carried_on("")) for one in map(
+        predict, (work("none"), work(1.25)))), strict=True)
+    assert flops[1] < flops[0] and wire[1] < wire[0]

@@ -47,7 +47,8 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
     "moe": [{"model": "moe-tiny", "world_size": 3, "layers": 2, **SGD, "strategies": {
                 "moe": {"ep": 1}}},  # 8 experts on 3 ranks
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, **SGD, "strategies": {"moe": [
-                {"ep": 1}, {"ep": [2, 4], "load": "lognormal:1", "dedup": ["rank", "expert"]}]}},
+                {"ep": 1}, {"ep": [2, 4], "load": "lognormal:1", "dedup": ["rank", "expert"]},
+                {"ep": 4, "load": "zipf:1", "capacity_factor": 1.25}]}},
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, "layers": 2, "dtype": "bf16",
              "accumulation": 2, "strategies": {"moe": {
                  "load": "max_over_mean:3,seed=2", "reshard": BOTH}}}],
@@ -205,7 +206,8 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": {"pipeline": {"schedule": ["1F1B", "ZBVZeroBubble"]}}, "layers": [4, 5]},
     {"strategies": "model", "accumulation": 2},
     {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2, "strategies": {
-        "moe": {"load": "zipf:1", "dedup": ["rank", "expert"]}}},
+        "moe": [{"load": "zipf:1", "dedup": ["rank", "expert"]},
+                {"load": "zipf:1", "capacity_factor": 0.7}]}},
     {"strategies": {"lora": [{"over": ["data", "fsdp"]}, {"targets": ["qv", "mlp"]}]},
      "checkpointing": ["full", "attention"]},
     {"strategies": ["data", "lora"], "loss": "linear_cross_entropy"},

@@ -22,6 +22,7 @@ from hpcbench.kinds.primitive.plan.spec import (
 )
 from hpcbench.operations.loads import (
     DEDUPS,
+    FORMS,
     MATRIX,
     AnyRouting,
     ByteMatrix,
@@ -132,7 +133,7 @@ EP_DISPATCH_COMBINE = PrimitiveSpec(
     unsharded=on_every_rank(lambda problem: 0), unfit=_unfit,
     inputs="hpcbench.kinds.primitive.run.dispatch_inputs:DispatchInputs", layers=("mlp",),
     options={
-        "load": Values("balanced", parse=lambda text: Load.from_text(text).text),
+        "load": Values("balanced", parse=lambda text: Load.from_text(text).text, forms=FORMS),
         "dedup": Values("rank", DEDUPS), "experts": Values(8), "top_k": Values(2),
         "dispatch": Values(SAME, (SAME, FP8, "bf16", "fp32")),
         "combine": Values(SAME, (SAME, "bf16", "fp32")),

@@ -190,11 +190,14 @@ OWN_STEPS = document("own_steps", "steps of each rank without communication",
                      type=slow_ranks.OwnSteps)
 NOT_PAIRED = document("not_paired", "why there are no numbers of exposed communication",
                       type=tuple[str, ...])
-EXPERTS = (
+*_, DROPPED = EXPERTS = (
     whole("expert_tokens", "of the busiest expert, in a part of a batch of its group"),
     metric("expert_max_over_mean", "the same over the mean of all experts (MaxVio + 1)",
            title="expert load", show=Show.NUMBER, optional=True),
-    metric("received_max_over_mean", "the most tokens that a rank is sent over the mean of ranks"))
+    metric("received_max_over_mean", "the most tokens that a rank is sent over the mean of ranks",
+           title="received", show=Show.NUMBER, optional=True),
+    metric("dropped_share", "of the experts of all tokens, above their capacity", title="dropped",
+           show=Show.PERCENT, better="less", optional=True))
 """How uneven a load of experts is."""
 BUBBLE = metric("bubble_predicted", "idle share, as the schedule predicts")
 IS_PARTNER = document("is_partner", "whether it is shown beside its training", type=bool)

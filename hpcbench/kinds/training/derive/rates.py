@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hpcbench.kinds.training.plan.experts import routing_of, shares_of
+from hpcbench.kinds.training.plan.experts import load_of
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.models import EXECUTED
 from hpcbench.kinds.training.plan.predict import Demands, is_predicted, predict, predict_stage
@@ -240,9 +240,10 @@ def _load(work: Training) -> Values:
     """Return how unevenly experts and the ranks that have them are loaded."""
     if layout_of(work).experts is None:
         return {}
-    tokens = routing_of(work).of_experts()
+    shares, tokens, dropped = load_of(work)
     return {"expert_tokens": max(tokens), "expert_max_over_mean": max_over_mean(tokens),
-            "received_max_over_mean": max_over_mean([one.received for one in shares_of(work)])}
+            "received_max_over_mean": max_over_mean([one.received for one in shares]),
+            "dropped_share": dropped}
 
 
 FORWARD, BACKWARD, BOTH, EXCHANGE, OPTIMIZER = (

@@ -5,7 +5,10 @@ routing is the same in each block and part of a batch."""
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,11 +20,16 @@ from hpcbench.operations.models import Experts
 
 
 class Spread(NamedTuple):
-    """``ep``: ranks that divide the experts; ``dedup``: see `operations.loads.DEDUPS`."""
+    """``ep``: ranks that divide the experts; ``dedup``: see `operations.loads.DEDUPS`.
+
+    ``capacity_factor``: how many of a rank's tokens an expert takes at most, over the mean of all
+    (GShard, arXiv:2006.16668, section 2.2); 0: all. As in Megatron-LM, the first ones stay, and
+    what is dropped leaves the weights of the others as they are."""
 
     ep: int
     load: Load
     dedup: str
+    capacity_factor: Fraction
 
 
 def spread_of(work: Training) -> Spread | None:
@@ -30,7 +38,21 @@ def spread_of(work: Training) -> Spread | None:
     if "load" not in options:
         return None
     return Spread(int(options["ep"]), Load.from_text(str(options["load"])),
-                  str(options.get("dedup", "expert")))  # one rank has all: it is no option there
+                  str(options.get("dedup", "expert")),  # one rank has all: it is no option there
+                  Fraction(str(options.get("capacity_factor", "0")).replace(UNLIMITED, "0")))
+
+
+UNLIMITED = "none"
+
+
+def capacity_text(text: str) -> str:
+    """Return the one way to write a capacity factor. Raises ValueError."""
+    if text == UNLIMITED:
+        return text
+    if re.fullmatch("[0-9]{1,3}([.][0-9]{1,6})?", text) is None:
+        raise ValueError(f"{text} is no capacity factor: write {UNLIMITED}, or a number such as "
+                         "1.25")
+    return f"{float(text):g}" if float(text) else UNLIMITED
 
 
 class Share(NamedTuple):
@@ -43,14 +65,32 @@ class Share(NamedTuple):
     own_pairs: int
 
 
+class GroupLoad(NamedTuple):
+    """What the ranks of a group have, the tokens that each expert takes, and the share of pairs
+    that are dropped; None where none can be."""
+
+    shares: tuple[Share, ...]
+    of_experts: tuple[int, ...]
+    dropped: float | None
+
+
 def routing_of(work: Training) -> Routing:
     """Return the routing of the tokens of one group's ranks in a part of a batch."""
     return _routing(*_routed(work))
 
 
+def load_of(work: Training) -> GroupLoad:
+    return _load(*_routed(work))
+
+
 def shares_of(work: Training) -> tuple[Share, ...]:
     """Return the share of each rank of a group."""
-    return _shares(*_routed(work))
+    return load_of(work).shares
+
+
+def capacity_of(work: Training) -> int:
+    """Return how many of a rank's tokens an expert takes in a part of a batch; 0: all."""
+    return _capacity(*_routed(work))
 
 
 def _routed(work: Training) -> tuple[Spread, int, Experts]:
@@ -64,12 +104,25 @@ def _routing(spread: Spread, tokens: int, experts: Experts) -> Routing:
     return route(spread.load, spread.ep, tokens, experts.number, experts.per_token)
 
 
+def _capacity(spread: Spread, tokens: int, experts: Experts) -> int:
+    return math.ceil(spread.capacity_factor * tokens * experts.per_token / experts.number)
+
+
 @lru_cache(maxsize=64)
-def _shares(spread: Spread, tokens: int, experts: Experts) -> tuple[Share, ...]:
-    routing = _routing(spread, tokens, experts)
-    rows, pairs = routing.traffic(spread.dedup), routing.traffic("expert")
-    return tuple(Share(*each) for each in zip(
+def _load(spread: Spread, tokens: int, experts: Experts) -> GroupLoad:
+    routing, capacity = _routing(spread, tokens, experts), _capacity(spread, tokens, experts)
+    if capacity:
+        from hpcbench.operations.token_copies import traffic_within  # most plans need no numpy
+
+        rows, counts = traffic_within(routing, capacity, spread.dedup)
+        pairs, _ = traffic_within(routing, capacity, "expert")
+    else:
+        rows, counts = routing.traffic(spread.dedup), routing.of_experts()
+        pairs = routing.traffic("expert")
+    shares = tuple(Share(*each) for each in zip(
         rows.sent, rows.received, pairs.received, pairs.sent, strict=True))
+    dropped = 1 - sum(counts) / (spread.ep * tokens * experts.per_token) if capacity else None
+    return GroupLoad(shares, counts, dropped)
 
 
 def unfit_experts(work: Training) -> str | None:

@@ -262,10 +262,12 @@ def _flops(work: Training, stage: Stage) -> int:
 
 
 def _of_more_pairs(work: Training, shape: ModelShape, stage: Stage) -> int:
-    """Return the FLOPs of a step of a rank beyond those of its own tokens' experts."""
-    share, parts = shares_of(work)[stage.rank], step_of(work).parts
-    of_pair = 6 * models.expert_weights(shape)
-    return (share.pairs - share.own_pairs) * of_pair * parts * _blocks_with_experts(shape, stage)
+    """Return the FLOPs of a step of a rank beyond those of all experts of its own tokens."""
+    share, step = shares_of(work)[stage.rank], step_of(work)
+    assert shape.experts is not None  # noqa: S101  (asked of shapes that have them)
+    more = share.pairs - step.tokens * shape.experts.per_token
+    return (more * 6 * models.expert_weights(shape) * step.parts
+            * _blocks_with_experts(shape, stage))
 
 
 def _blocks_with_experts(shape: ModelShape, stage: Stage) -> int:

@@ -102,6 +102,7 @@ RESULTS: Shown = (
     replace(INTERVAL, column=replace(columns.INTERVAL, show=Show.MS, unit="ms", optional=True)),
     _rate(deriver.SAMPLES), _rate(deriver.TOKENS), deriver.MFU, deriver.MFU_OF_MEASURED,
     metric_column(deriver.ATTENTION, detail=True), deriver.IMBALANCE,
+    *(metric_column(one, detail=one is not deriver.DROPPED) for one in deriver.EXPERTS[1:]),
     *(_where(one, lambda work: work.checkpointing != "none" or work.loss == CHUNKED)
       for one in (deriver.HFU, deriver.HFU_NOMINAL)),
     deriver.CHECKPOINT_STALL, deriver.CHECKPOINT_BYTES, deriver.COST, deriver.COST_OF_TOKENS,

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.operations.loads import Routing
 from hpcbench.operations.models import Experts, ModelShape
-from hpcbench.operations.token_copies import ExpertTables, copies_to
+from hpcbench.operations.token_copies import ExpertTables, copies_to, within
 
 _GROUPED_BYTES = 16  # of which the rows of a grouped product are multiples
 
@@ -64,17 +64,20 @@ def alone(routing: Routing, rank: int) -> Routing:
 class Dispatch:
     """How the tokens of a micro-batch go through the experts of the ranks of a group, and back.
 
-    ``group`` None: one rank has all experts. ``choices`` (tokens, experts of a token) are those of
-    each of this rank's tokens; ``counts`` how many rows each of its experts gets, ``ends`` the
-    rows behind them."""
+    ``group`` None: one rank has all experts. ``capacity``: how many of a rank's tokens an expert
+    takes, 0: all. ``choices`` (tokens, experts of a token) are those of each of this rank's tokens,
+    dropped ones too; ``counts`` how many rows each of its experts gets, ``ends`` the rows behind
+    them."""
 
-    def __init__(self, routing: Routing, rank: int, dedup: str, group: Any,
+    def __init__(self, routing: Routing, rank: int, dedup: str, capacity: int, group: Any,
                  device: torch.device) -> None:
         each, ranks, tables = routing.experts // routing.ranks, range(routing.ranks), ExpertTables(
             routing)
         own = tables.of(rank)
-        sent = [copies_to(own, receiver, each, dedup) for receiver in ranks]
-        got = [copies_to(tables.of(sender), rank, each, dedup) for sender in ranks]
+        kept = within(own, capacity)
+        sent = [copies_to(kept, receiver, each, dedup) for receiver in ranks]
+        got = [copies_to(within(tables.of(sender), capacity), rank, each, dedup)
+               for sender in ranks]
         self.group, self.tokens, self.by_rank = group, routing.tokens, dedup == "rank"
         self.sent, self.received = ([len(one.token) for one in side] for side in (sent, got))
         self.pairs_sent, self.pairs_received = (

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from hpcbench.kinds.training.plan.experts import routing_of, spread_of
+from hpcbench.kinds.training.plan.experts import capacity_of, routing_of, spread_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.experts import Dispatch, MixtureOfExperts, alone
@@ -33,7 +33,7 @@ class ExpertParallel(Fsdp):
         super().__init__(spec, place)
         group = self.grid.groups["ep"] if self.grid and self._spread.ep > 1 else None
         dispatch = Dispatch(routing_of(spec), place.rank % self._spread.ep, self._spread.dedup,
-                            group, place.device)
+                            capacity_of(spec), group, place.device)
         for mixture in mixtures(self.plain):
             mixture.dispatch = dispatch
 
@@ -79,6 +79,7 @@ def route_alone(spec: Training, model: nn.Module, replica: int, device: torch.de
     found = [*mixtures(model)]
     if found:
         routing = routing_of(spec)
-        dispatch = Dispatch(alone(routing, replica % routing.ranks), 0, "expert", None, device)
+        dispatch = Dispatch(alone(routing, replica % routing.ranks), 0, "expert",
+                            capacity_of(spec), None, device)
         for mixture in found:
             mixture.dispatch = dispatch
