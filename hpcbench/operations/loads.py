@@ -31,8 +31,8 @@ DEDUPS = ("rank", "expert")
 """How often a token is sent: once to each rank that has one of its experts, or to each expert."""
 PATTERN = (rf"{MATRIX}|({BALANCED}|({'|'.join(NUMBERED)}):[0-9]{{1,6}}([.][0-9]{{1,6}})?)"
            r"(,seed=[0-9]{1,9})?")
-FORMS = f"{BALANCED}, {', '.join(f'{name}:NUMBER' for name in NUMBERED)} or {MATRIX}"
-WANTED = f"write {FORMS}; a seed follows as ,seed=NUMBER"
+FORMS = f"{BALANCED}, {', '.join(f'{name}:NUMBER' for name in NUMBERED)}"
+WANTED = f"write {FORMS} or {MATRIX}; a seed follows as ,seed=NUMBER"
 MOST_EXPERTS = 2**16  # of a block; published models have hundreds
 _MOST = 100.0
 """Of sigma and exponent; more changes nothing."""

@@ -189,6 +189,8 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"strategies": {"moe": {"load": "matrix"}}, "model": "mixtral-8x7b"}, "load matrix"),
     ({"strategies": {"moe": {"load": "max_over_mean:5"}}, "model": "mixtral-8x7b"},
      "at most 4 x the mean"),
+    ({"strategies": {"moe": {"load": "router"}}, "model": "moe-tiny", "communication": "off"},
+     "load router: ranks that compute or hear nothing"),
     ({"strategies": "moe", "model": "deepseek-v3"}, "attention with latents"),
     ({"strategies": "moe", "model": "resnet50"}, "resnet50 has no experts"),
     ({"strategies": {"moe": {"ep": 1, "dedup": "expert"}}, "model": "mixtral-8x7b"},

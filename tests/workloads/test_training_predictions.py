@@ -48,7 +48,8 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                 "moe": {"ep": 1}}},  # 8 experts on 3 ranks
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, **SGD, "strategies": {"moe": [
                 {"ep": 1}, {"ep": [2, 4], "load": "lognormal:1", "dedup": ["rank", "expert"]},
-                {"ep": 4, "load": "zipf:1", "capacity_factor": 1.25}]}},
+                {"ep": 4, "load": "zipf:1", "capacity_factor": 1.25},
+                {"load": "router", "dedup": ["rank", "expert"]}]}},
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, "layers": 2, "dtype": "bf16",
              "accumulation": 2, "strategies": {"moe": {
                  "load": "max_over_mean:3,seed=2", "reshard": BOTH}}}],

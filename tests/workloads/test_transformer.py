@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import torch
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.block import CHECKPOINTINGS
+from hpcbench.kinds.training.plan.experts import Spread
 from hpcbench.kinds.training.plan.model_file import untrained
 from hpcbench.kinds.training.plan.models import (
     Tensor,
@@ -22,6 +25,7 @@ from hpcbench.kinds.training.plan.models import (
 )
 from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.kinds.training.run.models.build import alter
+from hpcbench.kinds.training.run.models.experts import MixtureOfExperts, RouterRoutes
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import (
     TIED,
@@ -29,7 +33,8 @@ from hpcbench.kinds.training.run.models.transformer import (
     Transformer,
     plain_name,
 )
-from hpcbench.operations.models import MODELS, ModelShape
+from hpcbench.operations.loads import Load
+from hpcbench.operations.models import MODELS, Experts, ModelShape
 
 SMALL = {
     "gpt": ModelShape("gpt", 3, 32, 4, 4, 128, 50, 16),
@@ -243,3 +248,45 @@ def test_narrow_types_come_near(shape: ModelShape, dtype: torch.dtype) -> None:
     error = (narrow.double() - exact).abs().max() / exact.abs().max()
     assert float(error.detach()) < 16 * torch.finfo(dtype).eps
     assert mean_loss(narrow, batch).dtype == torch.float32
+
+
+def mixed_by_hand(mixture: MixtureOfExperts, tokens: torch.Tensor, capacity: int) -> torch.Tensor:
+    stack, taken, rows = mixture.experts, [0] * 4, []
+    for token in tokens:
+        best = mixture.router(token).softmax(-1).topk(2)
+        row = torch.zeros_like(token)
+        for weight, expert in zip(best.values / best.values.sum(), best.indices, strict=True):
+            gate, up, down = (one[expert] for one in (stack.gate, stack.up, stack.down))
+            if not capacity or taken[expert] < capacity:
+                row += weight * (down @ (F.silu(gate @ token) * (up @ token)))
+            taken[expert] += 1
+        rows.append(row)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("dedup", ["rank", "expert"])
+@pytest.mark.parametrize("capacity", [0, 3])
+@torch.no_grad()
+def test_a_router_sends_tokens_to_its_highest_scores(dedup: str, capacity: int) -> None:
+    experts = Experts(4, 2, 16)
+    mixture = MixtureOfExperts(SMALL["llama"], experts, None).double()
+    for seed, weight in enumerate(mixture.parameters()):
+        weight.normal_(generator=torch.Generator().manual_seed(seed))
+    x = torch.randn(2, 8, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    spread = Spread(1, Load("balanced"), dedup, Fraction(0), router=True)
+
+    def routes() -> RouterRoutes:
+        return RouterRoutes(experts, spread, 8, capacity, None)
+
+    mixture.routes = free = routes()
+    free.scores = []
+    expected = torch.stack([mixed_by_hand(mixture, one, capacity) for one in x])
+    assert torch.allclose(mixture(x), expected, rtol=1e-12)
+    assert free.seen and int(free.seen[0].sum()) <= 16 and free.seen[0].max() <= (capacity or 8)
+    mixture.routes = led = routes()
+    led.expected = free.scores
+    assert torch.equal(mixture(x), mixture(x)) and led.stray == 0
+    mixture.router.weight.neg_()  # the worst experts instead: told, and those of `expected` taken
+    mixture(x)
+    assert led.stray > 0.5
+    assert [table.shape for table in free.scores] == [(8, 4)] * 2

@@ -435,9 +435,10 @@ def _of_details(item: CaseResult) -> Values:
     """Return the other values that ranks recorded: parity, passes over a file, checkpoints."""
     details = [*item.detail.values()]
     shares = [float(left["parity"]["share"]) for left in details if "parity" in left]
-    batch = training_of(item.case).global_batch
+    batch, routed = training_of(item.case).global_batch, grouped(
+        one for left in details for one in left.get("routed", {}).items())
     return {
-        **_of_checkpoints(item),
+        **_of_checkpoints(item), **{name: max(values) for name, values in routed.items()},
         PEAK_OF.name: ",".join(dict.fromkeys(str(one["peak_of"]) for one in (
             item.memory or {}).values() if "peak_of" in one)) or None,
         PARITY.name: max(shares) if shares and all(map(math.isfinite, shares)) else None,

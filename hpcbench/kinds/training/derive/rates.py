@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hpcbench.kinds.training.plan.experts import load_of
+from hpcbench.kinds.training.plan.experts import is_routed, load_of
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.models import EXECUTED
 from hpcbench.kinds.training.plan.predict import Demands, is_predicted, predict, predict_stage
@@ -203,6 +203,9 @@ def differences(case: Case, detail: Mapping[str, Any]) -> Iterator[str]:
         expected = {part.collective: (part.count, part.size_bytes)
                     for part in predict_stage(work, stages[rank // work.tp % len(stages)]).calls}
         counted = {name: (count, size) for name, (count, size, _) in of_rank["calls"].items()}
+        if is_routed(work):  # whose bytes nobody knows before
+            expected, counted = ({name: (count, 0) for name, (count, _) in one.items()}
+                                 for one in (expected, counted))
         for name in sorted({*expected, *counted}):
             if counted.get(name) != expected.get(name):
                 yield (f"rank {rank} called {_text(name, counted)} in a step, predicted was "
@@ -227,6 +230,8 @@ def _predicted(case: Case) -> Values:
     if not is_predicted(work):
         return {}
     needs = predict(work)
+    if is_routed(work):
+        return {"step_calls_predicted": needs.collectives}
     return {**_load(work), "step_calls_predicted": needs.collectives,
             "wire_bytes_predicted": needs.carried_on(case.library),
             "flops_predicted": needs.hardware_flops,
@@ -257,7 +262,7 @@ def rooflines(
 ) -> tuple[Roofline, ...]:
     """Return the rooflines of the step, then of phases (``phase_s``); none without a ceiling."""
     work = training_of(item.case)
-    if item.statistics is None or not work.trains or not is_predicted(work):
+    if item.statistics is None or not work.trains or not is_predicted(work) or is_routed(work):
         return ()
     ceilings, needs = ceilings_of(item, work.dtype, hardware), predict(work)
     moved = _moved(work, needs, memory)

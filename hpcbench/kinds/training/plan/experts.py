@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 from hpcbench.kinds.training.plan.model_file import architecture_of
 from hpcbench.kinds.training.plan.models import Parameters, shape_of
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.operations.loads import MATRIX, Load, Routing, route
+from hpcbench.operations.loads import BALANCED, MATRIX, Load, Routing, route
 from hpcbench.operations.models import Experts
 
 
 class Spread(NamedTuple):
     """``ep``: ranks that divide the experts; ``dedup``: see `operations.loads.DEDUPS`.
 
+    ``load`` is balanced where the ``router`` decides in each step: all that follows from it is then
+    no prediction, but what a balanced load would be.
     ``capacity_factor``: how many of a rank's tokens an expert takes at most, over the mean of all
     (GShard, arXiv:2006.16668, section 2.2); 0: all. As in Megatron-LM, the first ones stay, and
     what is dropped leaves the weights of the others as they are."""
@@ -30,6 +32,7 @@ class Spread(NamedTuple):
     load: Load
     dedup: str
     capacity_factor: Fraction
+    router: bool
 
 
 def spread_of(work: Training) -> Spread | None:
@@ -37,12 +40,30 @@ def spread_of(work: Training) -> Spread | None:
     options = dict(work.options)
     if "load" not in options:
         return None
-    return Spread(int(options["ep"]), Load.from_text(str(options["load"])),
+    load = str(options["load"])
+    return Spread(int(options["ep"]), Load.from_text(BALANCED if load == ROUTER else load),
                   str(options.get("dedup", "expert")),  # one rank has all: it is no option there
-                  Fraction(str(options.get("capacity_factor", "0")).replace(UNLIMITED, "0")))
+                  Fraction(str(options.get("capacity_factor", "0")).replace(UNLIMITED, "0")),
+                  load == ROUTER)
 
 
-UNLIMITED = "none"
+def is_routed(work: Training) -> bool:
+    """Return whether the router decides where tokens go, so that nothing of it can be predicted."""
+    spread = spread_of(work)
+    return spread is not None and spread.router
+
+
+ROUTER, UNLIMITED = "router", "none"
+
+
+def load_text(text: str) -> str:
+    """Return the one way to write a load, or ROUTER. Raises ValueError."""
+    if text == ROUTER:
+        return text
+    try:
+        return Load.from_text(text).text
+    except ValueError as error:
+        raise ValueError(f"{error}; or {ROUTER}, whose scores decide") from error
 
 
 def capacity_text(text: str) -> str:
@@ -144,6 +165,8 @@ def unfit_experts(work: Training) -> str | None:
          "a token has; primitive ep_dispatch_combine takes it"),
         (work.checkpointing != "none", f"checkpointing {work.checkpointing}: tokens would travel "
          "again in backward, which is not built"),
+        (spread.router and not work.trains, f"load {ROUTER}: ranks that compute or hear nothing of "
+         "one another do not know where tokens go; give another load"),
         (work.compile, "compile: a block with experts has no one shape"))
     return next((why for holds, why in reasons if holds), None) or spread.load.unfit(
         experts.number, experts.per_token)

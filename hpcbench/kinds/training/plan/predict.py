@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.kinds.training.plan import any_model, context, models
 from hpcbench.kinds.training.plan import spec as traffic
-from hpcbench.kinds.training.plan.experts import apart_experts, shares_of
+from hpcbench.kinds.training.plan.experts import apart_experts, is_routed, shares_of
 from hpcbench.kinds.training.plan.memory import (
     WEIGHT_BYTES,
     Memory,
@@ -103,6 +103,7 @@ def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step
 
 
 _KEPT = 256  # roots that are kept: a sweep asks for them again with each batch
+_NUMBER_BYTES = 8  # of counts of rows, and of the number of an expert
 _OVERFLOWED = 4  # bytes of the all_reduce by which ranks agree whether fp16 gradients overflowed
 
 
@@ -166,7 +167,8 @@ def least_step_s(work: Training, case: Case, hardware: Mapping[str, Any]) -> flo
     The longer of a rank's FLOPs / the peak of the dtype and the bytes that cross a node's link in
     one direction / its rate: none of both is ever reached, and at best they overlap wholly. A node
     has ``num_devices`` ranks."""
-    if hardware.get("device_type") not in (None, case.device) or not is_predicted(work):
+    if (hardware.get("device_type") not in (None, case.device) or not is_predicted(work)
+            or is_routed(work)):
         return None
     peak = (hardware.get("peak_flops") or {}).get(work.dtype)
     gbps, on_node = hardware.get("network_bandwidth_gbps"), hardware.get("num_devices")
@@ -275,14 +277,18 @@ def _blocks_with_experts(shape: ModelShape, stage: Stage) -> int:
 
 
 def expert_calls(work: Training, shape: ModelShape, stage: Stage, step: Step) -> Calls:
-    """Return the all_to_all of a rank: rows there and back, and in backward their gradients; and
-    weights of pairs where the experts' ranks add up. Sizes are those of what the rank sends."""
+    """Return the all_to_all of a rank: rows there and back, and in backward their gradients;
+    weights of pairs where the experts' ranks add up; and what a router tells. Sizes are those of
+    what the rank sends."""
     share, spread = shares_of(work)[stage.rank], step.layout.experts
     assert spread is not None  # noqa: S101  (asked of layouts that have one)
     row = shape.hidden * step.kept.element
     sizes = 2 * [share.sent * row, share.received * row]
     if spread.dedup == "rank":
         sizes += [share.own_pairs * WEIGHT_BYTES, share.pairs * WEIGHT_BYTES]
+    if spread.router:  # how many rows, and the numbers of their experts
+        width = shape.experts.per_token if shape.experts and spread.dedup == "rank" else 1
+        sizes += [spread.ep * _NUMBER_BYTES, share.sent * width * _NUMBER_BYTES]
     return calls("all_to_all", spread.ep,
                  sizes * step.parts * _blocks_with_experts(shape, stage))
 

@@ -14,7 +14,13 @@ from types import MappingProxyType
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan import context, spec
-from hpcbench.kinds.training.plan.experts import UNLIMITED, capacity_text, spread_of
+from hpcbench.kinds.training.plan.experts import (
+    ROUTER,
+    UNLIMITED,
+    capacity_text,
+    load_text,
+    spread_of,
+)
 from hpcbench.kinds.training.plan.models import (
     NF4_BLOCK,
     TARGETS,
@@ -25,7 +31,7 @@ from hpcbench.kinds.training.plan.models import (
 )
 from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.operations.loads import BALANCED, DEDUPS, FORMS, Load
+from hpcbench.operations.loads import BALANCED, DEDUPS, FORMS
 from hpcbench.plan.points import Option, Values
 
 _RUN = "hpcbench.kinds.training.run.strategies"
@@ -175,7 +181,7 @@ _MOE = spec.StrategySpec(
     idle=lambda options: {"dedup": "with ep=1"} if options["ep"] == 1 else {},
     options=MappingProxyType({
         **_SHARDED, "ep": Values(2),
-        "load": Values(BALANCED, parse=lambda text: Load.from_text(text).text, forms=FORMS),
+        "load": Values(BALANCED, parse=load_text, forms=f"{FORMS} or {ROUTER}"),
         "dedup": Values("rank", DEDUPS), "capacity_factor": Values(
             UNLIMITED, parse=capacity_text, forms=f"{UNLIMITED} or a factor")}),
     later_options=("capacity_factor",))

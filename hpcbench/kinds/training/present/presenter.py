@@ -15,6 +15,7 @@ from hpcbench.kinds.training.derive.slow_ranks import NO_STEPS
 from hpcbench.kinds.training.plan import predict, workload
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
 from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
+from hpcbench.kinds.training.plan.experts import is_routed
 from hpcbench.kinds.training.plan.models import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.spec import registry, strategies
 from hpcbench.kinds.training.plan.step import Stage, stages_of
@@ -139,7 +140,7 @@ def _no_least_step(case: Case, hardware: Mapping[str, Any]) -> str:
     work, device = workload.training_of(case), hardware.get("device_type")
     if device not in (None, case.device):
         return f"hardware.device_type is {device}, not {case.device}"
-    if not predict.is_predicted(work):
+    if not predict.is_predicted(work) or is_routed(work):
         return "what a step computes is not predicted"
     if work.dtype in (hardware.get("peak_flops") or {}):
         return "hardware.network_bandwidth_gbps or num_devices is not declared, or nothing crosses"
@@ -164,6 +165,8 @@ def demand_lines(work: workload.Training) -> Iterator[str]:
     if work.adapters:
         yield (f"trained: {work.adapters:,} parameters of adapters, with {work.parameters:,} of "
                "the model, which are frozen")
+    if is_routed(work):
+        yield "its router decides where tokens go: with a balanced load it would be"
     for where, stage in _places(work):
         expected = predict.predict_stage(work, stage)
         calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
@@ -213,7 +216,8 @@ def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
         "yes" if work.compile else None,
         work.loss.partition("_")[0] if work.loss != workload.CROSS_ENTROPY else None,
         None if work.trains else work.communication,
-        expected.hardware_flops, round_bytes(carried) if carried else None,
+        *((None, None) if is_routed(work) else (
+            expected.hardware_flops, round_bytes(carried) if carried else None)),
         expected.collectives or None, max(attention_flops(work), default=None),
         attention_imbalance(work), round_bytes(case.memory_bytes), step_s,
         None if cost is None else 1000 * cost / work.global_batch, *cost_cells([case])),

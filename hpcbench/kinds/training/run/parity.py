@@ -21,7 +21,7 @@ from hpcbench.backends.devices import free_bytes
 from hpcbench.kinds.training.plan import context, planner
 from hpcbench.kinds.training.plan.any_model import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.build_workload import counted, why_not
-from hpcbench.kinds.training.plan.experts import ranks_of_expert, with_small_experts
+from hpcbench.kinds.training.plan.experts import is_routed, ranks_of_expert, with_small_experts
 from hpcbench.kinds.training.plan.models import NF4_BLOCK
 from hpcbench.kinds.training.plan.spec import adapters_of, pipelining, strategy
 from hpcbench.kinds.training.plan.step import is_dynamic, step_of, uneven_shares
@@ -270,7 +270,7 @@ def _compared(
         work, references.in_fp64(place.device), file)
     with closing(make(work, place)) as strategy:
         worst, wrong, loss, where = 0.0, None, None, None
-        if strategy.holds_loss and is_own:
+        if strategy.holds_loss and is_own and not is_routed(work):
             expected = reference.loss(*strategy.share)
             loss = expected, references.arithmetic_bound(work) * abs(expected)
         for what, comparisons in _comparisons(work, strategy, reference, file):
@@ -300,6 +300,7 @@ def _comparisons(
     loader = Loader(work, device, file)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}
+    strategy.follow(reference.scores[strategy.replica])
     for call in range(strategy.warmup_calls + 1):
         if call == strategy.warmup_calls and is_dynamic(work):
             strategy.divide(uneven_shares(work))
@@ -310,6 +311,9 @@ def _comparisons(
             expected = reference.loss(*strategy.share)
             yield "losses", [_loss(float(loss), expected,
                                    references.arithmetic_bound(work) * abs(expected))]
+        if strays := [_Comparison(name, off, references.arithmetic_bound(work), digits(off, 2), "0")
+                      for name, off in strategy.strays()]:
+            yield "scores of chosen experts below the best", strays
         if call == 0 and work.of_images:
             yield "running statistics", list(_statistics(work, strategy, reference))
         got = strategy.full_gradients()

@@ -34,6 +34,7 @@ from torch.nn import functional as F
 
 from hpcbench.kinds.training.plan import models, workload
 from hpcbench.kinds.training.plan.any_model import halved
+from hpcbench.kinds.training.plan.experts import is_routed
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.step import step_of
@@ -56,6 +57,7 @@ class Reference:
     Every rank computes it alone, in fp64, so differences are the strategy's. ``gradients`` are of
     the mean of all samples, by ``weights``; a batch norm's statistics are of one micro-batch, so it
     computes in these parts. ``buffers`` are those of each replica then, ``start`` those at first.
+    ``scores`` of routers are those of each replica, block and micro-batch.
     """
 
     def __init__(self, spec: workload.Training, device: torch.device,
@@ -72,11 +74,13 @@ class Reference:
         loader = Loader(spec, device, file)
         self._losses: list[float] = []
         self.buffers: list[dict[str, torch.Tensor]] = []
+        self.scores: list[list[list[torch.Tensor]]] = []
         for replica in range(spec.dp):
             self._model.load_state_dict(self.start, strict=False)
-            route_alone(spec, self._model, replica, device)
+            routers = route_alone(spec, self._model, replica, device)
             self._losses += self._backward(
                 loader.batch(0, replica * spec.batch_size, spec.batch_size))
+            self.scores.append([router.scores or [] for router in routers])
             self.buffers.append(self._buffers())
         self.gradients = {name: weight.grad.to("cpu", copy=True)
                           for name, weight in self._trained.items()}
@@ -372,6 +376,8 @@ def _gradients(strategy: base.Strategy) -> Named:
 
 
 def why_no_fingerprints(strategy: base.Strategy) -> str | None:
+    if is_routed(strategy.spec):
+        return "rounding decides between experts of nearly equal scores"
     if strategy.spec.of_images:
         return "rounding decides which values its ReLUs cut"
     if strategy.exchange.projects:

@@ -305,6 +305,8 @@ class TrainingOperation:
             answer |= {"fingerprints": found} if self.place.rank == 0 else {}
         if self._checkpoints:
             answer["checkpoint"] = self._checkpoints.answer()
+        if routed := self._strategy.routed():
+            answer["routed"] = routed
         if is_dynamic(self._spec):
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:

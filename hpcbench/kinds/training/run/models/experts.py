@@ -1,13 +1,14 @@
 """A mixture of experts, and the exchange of its tokens among ranks that have some of the experts.
 
-Which experts a token goes to is given (`operations.loads`), as the load is what is measured; the
-router's product is computed all the same, and its scores weigh what the experts return. Dispatch
-and combine are one all_to_all each, as in GShard (Lepikhin et al., arXiv:2006.16668, section 2.2)
-and torchtitan. The splits are known, so no rank waits for counts of tokens."""
+Which experts a token goes to is given by a load (`operations.loads`), or by the router, whose
+scores weigh what the experts return in any case. Dispatch and combine are one all_to_all each, as
+in GShard (Lepikhin et al., arXiv:2006.16668, section 2.2) and torchtitan. The splits of a load are
+known; those of the router are exchanged first, and the host waits for them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
+from hpcbench.kinds.training.plan.experts import Spread
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.operations.loads import Routing
 from hpcbench.operations.models import Experts, ModelShape
@@ -61,39 +63,27 @@ def alone(routing: Routing, rank: int) -> Routing:
                    tuple(routing.experts_of(rank)))
 
 
+@dataclass(frozen=True, slots=True)
 class Dispatch:
     """How the tokens of a micro-batch go through the experts of the ranks of a group, and back.
 
-    ``group`` None: one rank has all experts. ``capacity``: how many of a rank's tokens an expert
-    takes, 0: all. ``choices`` (tokens, experts of a token) are those of each of this rank's tokens,
-    dropped ones too; ``counts`` how many rows each of its experts gets, ``ends`` the rows behind
-    them."""
+    ``group`` None: one rank has all experts. ``rows`` are the tokens of the rows that this rank
+    sends, ``slots`` the places of its pairs in a table (tokens, experts of a token). Here are
+    ``counts`` pairs of each expert, the rows ``pair_rows`` in the order of experts, which ``order``
+    gives; ``ends`` are behind each."""
 
-    def __init__(self, routing: Routing, rank: int, dedup: str, capacity: int, group: Any,
-                 device: torch.device) -> None:
-        each, ranks, tables = routing.experts // routing.ranks, range(routing.ranks), ExpertTables(
-            routing)
-        own = tables.of(rank)
-        kept = within(own, capacity)
-        sent = [copies_to(kept, receiver, each, dedup) for receiver in ranks]
-        got = [copies_to(within(tables.of(sender), capacity), rank, each, dedup)
-               for sender in ranks]
-        self.group, self.tokens, self.by_rank = group, routing.tokens, dedup == "rank"
-        self.sent, self.received = ([len(one.token) for one in side] for side in (sent, got))
-        self.pairs_sent, self.pairs_received = (
-            [len(one.copy) for one in side] for side in (sent, got))
-        starts = np.cumsum([0, *self.received])
-        rows = np.concatenate([one.copy + at for one, at in zip(got, starts, strict=False)])
-        expert = np.concatenate([one.expert for one in got])
-        order = np.argsort(expert, kind="stable")
-        counts = np.bincount(expert, minlength=each)
-        self.counts: list[int] = counts.tolist()
-        slots = [one.token[one.copy] * own.shape[1] + one.choice for one in sent]
-        self.choices, self.rows, self.slots, self.pair_rows, self.order = (
-            torch.from_numpy(values).to(device) for values in (
-                own, np.concatenate([one.token for one in sent]), np.concatenate(slots),
-                rows[order], order))
-        self.ends = torch.from_numpy(counts.cumsum().astype(np.int32)).to(device)
+    group: Any
+    by_rank: bool
+    sent: list[int]
+    received: list[int]
+    pairs_sent: list[int]
+    pairs_received: list[int]
+    rows: torch.Tensor
+    slots: torch.Tensor
+    pair_rows: torch.Tensor
+    order: torch.Tensor
+    counts: list[int]
+    ends: torch.Tensor
 
     def through(
         self, tokens: torch.Tensor, weights: torch.Tensor, experts: nn.Module,
@@ -118,6 +108,143 @@ class Dispatch:
             return rows
         exchanged: torch.Tensor = RowExchange.apply(rows, received, sent, self.group)
         return exchanged
+
+
+class GivenRoutes:
+    """The same ``choices`` (tokens, experts of a token) for every micro-batch: those of a load.
+
+    ``capacity``: how many of a rank's tokens an expert takes, 0: all."""
+
+    def __init__(self, routing: Routing, rank: int, dedup: str, capacity: int, group: Any,
+                 device: torch.device) -> None:
+        each, ranks, tables = routing.experts // routing.ranks, range(routing.ranks), ExpertTables(
+            routing)
+        own = tables.of(rank)
+        kept = within(own, capacity)
+        sent = [copies_to(kept, receiver, each, dedup) for receiver in ranks]
+        got = [copies_to(within(tables.of(sender), capacity), rank, each, dedup)
+               for sender in ranks]
+        starts = np.cumsum([0, *(len(one.token) for one in got)])
+        rows = np.concatenate([one.copy + at for one, at in zip(got, starts, strict=False)])
+        expert = np.concatenate([one.expert for one in got])
+        order = np.argsort(expert, kind="stable")
+        counts = np.bincount(expert, minlength=each)
+        slots = [one.token[one.copy] * own.shape[1] + one.choice for one in sent]
+
+        def here(values: Any) -> torch.Tensor:
+            return torch.from_numpy(values).to(device)
+
+        self.tokens, self.choices = routing.tokens, here(own)
+        (sends, gets), (pairs_sent, pairs_got) = (
+            [[len(getattr(one, of)) for one in side] for side in (sent, got)]
+            for of in ("token", "copy"))
+        self.dispatch = Dispatch(
+            group, dedup == "rank", sends, gets, pairs_sent, pairs_got,
+            here(np.concatenate([one.token for one in sent])), here(np.concatenate(slots)),
+            here(rows[order]), here(order), counts.tolist(),
+            here(counts.cumsum().astype(np.int32)))
+
+    def of(self, scores: torch.Tensor) -> tuple[torch.Tensor, Dispatch]:
+        return self.choices, self.dispatch
+
+
+class RouterRoutes:
+    """The experts with the highest scores of each token. Ranks tell each other how many rows they
+    send, and of each row which experts work on it.
+
+    ``assumed``: routes of a dry run, in which scores have no values. ``scores``: a list that gets
+    those of each micro-batch. ``expected``: scores by which
+    tokens are routed instead, one table a micro-batch; ``stray`` is then by what share the least
+    score of a token's own choice is below that of the best one, at most. ``seen``: of the last
+    micro-batch, tokens of each expert that this rank's tokens have, and the rows it got."""
+
+    def __init__(self, experts: Experts, spread: Spread, tokens: int, capacity: int, group: Any,
+                 assumed: GivenRoutes | None = None) -> None:
+        self.tokens, self._experts, self._ranks = tokens, experts, spread.ep if group else 1
+        self._by_rank, self._capacity = spread.dedup == "rank", capacity
+        self._group, self._assumed, self.pairs = group, assumed, tokens * experts.per_token
+        self.scores: list[torch.Tensor] | None = None
+        self.expected: Sequence[torch.Tensor] = ()
+        self.stray = 0.0
+        self.seen: tuple[torch.Tensor, int] | None = None
+        self._calls = 0
+
+    def of(self, scores: torch.Tensor) -> tuple[torch.Tensor, Dispatch]:
+        if self._assumed:
+            choices, dispatch = self._assumed.of(scores)
+            self._received(choices.new_zeros(self._ranks))
+            width = choices.shape[1] if self._by_rank else 1
+            self._exchange(choices.new_zeros((sum(dispatch.sent), width)), dispatch.received,
+                           dispatch.sent)
+            return choices, dispatch
+        choices = self._chosen(scores.detach())
+        return choices, self._dispatched(_within(choices, self._capacity))
+
+    def _chosen(self, scores: torch.Tensor) -> torch.Tensor:
+        best = scores.topk(self._experts.per_token)
+        if self.scores is not None:
+            self.scores.append(scores)
+        if not self.expected:
+            return best.indices
+        theirs = self.expected[self._calls % len(self.expected)].to(scores.device)
+        self._calls += 1
+        wanted = theirs.topk(self._experts.per_token)
+        least, own = wanted.values[:, -1], theirs.gather(1, best.indices).amin(1)
+        self.stray = max(self.stray, float((1 - own / least).max()))
+        return wanted.indices
+
+    def _dispatched(self, kept: torch.Tensor) -> Dispatch:
+        each, flat, per_token = self._experts.number // self._ranks, kept.flatten(), kept.shape[1]
+        pairs = (flat >= 0).nonzero().squeeze(1)
+        owner = flat[pairs] // each
+        owner, order = owner.sort(stable=True)
+        slots = pairs[order]
+        token, choice = slots // per_token, slots % per_token
+        first = torch.ones_like(token, dtype=torch.bool)  # of the pairs of a row
+        if self._by_rank:
+            first[1:] = (token[1:] != token[:-1]) | (owner[1:] != owner[:-1])
+        numbers = token.new_full((int(first.sum()), per_token if self._by_rank else 1), -1)
+        numbers[first.cumsum(0) - 1, choice if self._by_rank else 0] = flat[slots] % each
+        rows, pairs_sent = (_counted(one, self._ranks) for one in (owner[first], owner))
+        sent, pairs_sent, received = torch.stack(
+            (rows, pairs_sent, self._received(rows))).tolist()
+        arrived = self._exchange(numbers, received, sent)
+        self.seen = _counted(flat[pairs], self._experts.number), sum(received)
+        return self._arrived(arrived, (sent, received, pairs_sent), token[first], slots)
+
+    def _arrived(self, numbers: torch.Tensor, splits: tuple[list[int], list[int], list[int]],
+                 rows: torch.Tensor, slots: torch.Tensor) -> Dispatch:
+        sent, received, pairs_sent = splits
+        row, choice = (numbers >= 0).nonzero(as_tuple=True)
+        expert, order = numbers[row, choice].sort(stable=True)
+        counts = _counted(expert, self._experts.number // self._ranks)
+        senders = torch.arange(self._ranks, device=row.device).repeat_interleave(
+            torch.tensor(received, device=row.device))
+        return Dispatch(
+            self._group, self._by_rank, sent, received, pairs_sent,
+            _counted(senders[row], self._ranks).tolist(), rows, slots, row[order], order,
+            counts.tolist(), counts.cumsum(0).to(torch.int32))
+
+    def _received(self, sent: torch.Tensor) -> torch.Tensor:
+        return self._exchange(sent, None, None)
+
+    def _exchange(self, rows: torch.Tensor, received: Splits, sent: Splits) -> torch.Tensor:
+        return _exchanged(rows, received, sent, self._group) if self._group else rows
+
+
+def _counted(values: torch.Tensor, number: int) -> torch.Tensor:
+    return torch.bincount(values, minlength=number)
+
+
+def _within(choices: torch.Tensor, capacity: int) -> torch.Tensor:
+    """Return the same as `token_copies.within`."""
+    if not capacity:
+        return choices
+    ordered, order = choices.flatten().sort(stable=True)
+    earlier = torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
+    kept = choices.flatten().clone()
+    kept[order[earlier >= capacity]] = -1
+    return kept.view_as(choices)
 
 
 class ExpertStack(nn.Module):  # type: ignore[misc]
@@ -156,9 +283,9 @@ def _is_grouped(rows: torch.Tensor, weights: torch.Tensor) -> bool:
 
 
 class MixtureOfExperts(nn.Module):  # type: ignore[misc]
-    """The router, its experts, and the MLP that every token passes. ``dispatch`` is set later."""
+    """The router, its experts, and the MLP that every token passes. ``routes`` are set later."""
 
-    dispatch: Dispatch
+    routes: GivenRoutes | RouterRoutes
 
     def __init__(self, shape: ModelShape, experts: Experts, shared: nn.Module | None) -> None:
         super().__init__()
@@ -168,19 +295,19 @@ class MixtureOfExperts(nn.Module):  # type: ignore[misc]
         self.shared = shared
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        tokens, dispatch = x.flatten(0, -2), self.dispatch
-        weights = self._weights(self.router(tokens), dispatch.choices)
-        parts = [dispatch.through(part, some, self.experts) for part, some in zip(
-            tokens.split(dispatch.tokens), weights.split(dispatch.tokens), strict=True)]
+        tokens, each = x.flatten(0, -2), self.routes.tokens
+        scores = self.router(tokens)
+        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = wide.softmax(-1) if self.of.scores == "softmax" else wide.sigmoid()
+        parts = []
+        for part, some in zip(tokens.split(each), scores.split(each), strict=True):
+            choices, dispatch = self.routes.of(some)
+            parts.append(dispatch.through(part, self._weights(some, choices), self.experts))
         mixed = torch.cat(parts) if len(parts) > 1 else parts[0]
         return (mixed if self.shared is None else mixed + self.shared(tokens)).view_as(x)
 
     def _weights(self, scores: torch.Tensor, choices: torch.Tensor) -> torch.Tensor:
-        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        probabilities = wide.softmax(-1) if self.of.scores == "softmax" else wide.sigmoid()
-        parts = len(wide) // len(choices)
-        chosen = choices.repeat(parts, 1) if parts > 1 else choices
-        picked = probabilities.gather(1, chosen)
+        picked = scores.gather(1, choices)
         if self.of.normalised:
             picked = picked / picked.sum(-1, keepdim=True)
         return picked * self.of.scale

@@ -306,6 +306,17 @@ class Strategy:
     def rebalance(self, phases: PhaseClock) -> None:
         """Agree at the end of a step on the shares of the next. All ranks call it."""
 
+    def follow(self, scores: Sequence[Any]) -> None:
+        """Route tokens by these scores of each block with experts; only where `is_routed`."""
+
+    def strays(self) -> Iterable[tuple[str, float]]:
+        """Yield by what share the scores of a block's own choices are below the best, at most."""
+        return ()
+
+    def routed(self) -> dict[str, float]:
+        """Return the load that a router made, by names of metrics. All ranks call it."""
+        return {}
+
     def slow_down(self, seconds: float) -> None:
         """Slow each sample of the batch down by so much from now on, for tests."""
         raise NotImplementedError

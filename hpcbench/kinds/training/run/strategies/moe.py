@@ -6,17 +6,29 @@ the ranks of the other groups that have the same. Gradients of experts are of al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from hpcbench.kinds.training.plan.experts import capacity_of, routing_of, spread_of
+from hpcbench.backends.counting_backend import COUNTING_BACKEND
+from hpcbench.kinds.training.plan.experts import (
+    Spread,
+    capacity_of,
+    routing_of,
+    spread_of,
+)
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import build
-from hpcbench.kinds.training.run.models.experts import Dispatch, MixtureOfExperts, alone
+from hpcbench.kinds.training.run.models.experts import (
+    GivenRoutes,
+    MixtureOfExperts,
+    RouterRoutes,
+    alone,
+)
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.strategies import base
 from hpcbench.kinds.training.run.strategies.replica import Fsdp, Sharder
@@ -31,11 +43,12 @@ class ExpertParallel(Fsdp):
         assert spread is not None  # noqa: S101  (the strategy has one)
         self._spread = spread
         super().__init__(spec, place)
-        group = self.grid.groups["ep"] if self.grid and self._spread.ep > 1 else None
-        dispatch = Dispatch(routing_of(spec), place.rank % self._spread.ep, self._spread.dedup,
-                            capacity_of(spec), group, place.device)
-        for mixture in mixtures(self.plain):
-            mixture.dispatch = dispatch
+        self._group = self.grid.groups["ep"] if self.grid and self._spread.ep > 1 else None
+        is_dry = place.group and dist.get_backend(place.group) == COUNTING_BACKEND
+        given = None if spread.router and not is_dry else GivenRoutes(
+            routing_of(spec), place.rank % spread.ep, spread.dedup, capacity_of(spec), self._group,
+            place.device)
+        self._routers = _routed(spec, spread, self.plain, given, self._group)
 
     def build(self) -> Model:
         if self._spread.ep > 1:
@@ -63,6 +76,31 @@ class ExpertParallel(Fsdp):
                 mixture.experts.set_all_reduce_hook(lambda mean: mean.div_(self._spread.ep))
         self._sharder.shard(part)
 
+    def follow(self, scores: Sequence[Sequence[torch.Tensor]]) -> None:
+        for router, expected in zip(self._routers, scores, strict=True):
+            router.expected = expected
+
+    def strays(self) -> Iterator[tuple[str, float]]:
+        return ((f"block with experts {number}", router.stray)
+                for number, router in enumerate(self._routers))
+
+    def routed(self) -> dict[str, float]:
+        """Return the load of the block in which it is most uneven, in the last part of a batch."""
+        seen = [router.seen for router in self._routers if router.seen]
+        if not seen:
+            return {}
+        ep, own = self._spread.ep, self.place.rank % self._spread.ep
+        table = torch.stack([torch.cat((counts, counts.new_zeros(ep).index_fill_(
+            0, counts.new_tensor([own]), received))) for counts, received in seen])
+        if self._group is not None:
+            dist.all_reduce(table, group=self._group)
+        of_experts, received = table.cpu().double().split([table.shape[1] - ep, ep], 1)
+        dropped = 1 - of_experts.sum(1) / (ep * self._routers[0].pairs)
+        return {"expert_tokens": int(of_experts.max()),
+                "expert_max_over_mean": float((of_experts.amax(1) / of_experts.mean(1)).max()),
+                "received_max_over_mean": float((received.amax(1) / received.mean(1)).max()),
+                **({"dropped_share": float(dropped.max())} if capacity_of(self.spec) else {})}
+
     def make_optimizer(self) -> torch.optim.Optimizer:
         return base.grouped_optimizer(self.spec.optimizer, self.plain.parameters())
 
@@ -74,12 +112,30 @@ def mixtures(part: nn.Module) -> Iterator[Any]:
     return (module for module in part.modules() if isinstance(module, MixtureOfExperts))
 
 
-def route_alone(spec: Training, model: nn.Module, replica: int, device: torch.device) -> None:
-    """Have a model with all experts send a replica's tokens where the strategy sends them."""
-    found = [*mixtures(model)]
-    if found:
-        routing = routing_of(spec)
-        dispatch = Dispatch(alone(routing, replica % routing.ranks), 0, "expert",
-                            capacity_of(spec), None, device)
-        for mixture in found:
-            mixture.dispatch = dispatch
+def _routed(spec: Training, spread: Spread, model: nn.Module, given: GivenRoutes | None,
+            group: Any) -> list[RouterRoutes]:
+    """Give the experts of a model routes: those given, or the router's; return the latter."""
+    routers = []
+    for mixture in mixtures(model):
+        mixture.routes = given
+        if spread.router:
+            mixture.routes = RouterRoutes(mixture.of, spread, routing_of(spec).tokens,
+                                          capacity_of(spec), group, given)
+            routers.append(mixture.routes)
+    return routers
+
+
+def route_alone(spec: Training, model: nn.Module, replica: int,
+                device: torch.device) -> list[RouterRoutes]:
+    """Have a model with all experts send a replica's tokens where the strategy sends them, or where
+    its router does; return those."""
+    spread = spread_of(spec)
+    if spread is None:
+        return []
+    routing = routing_of(spec)
+    given = None if spread.router else GivenRoutes(
+        alone(routing, replica % routing.ranks), 0, "expert", capacity_of(spec), None, device)
+    routers = _routed(spec, spread, model, given, None)
+    for router in routers:
+        router.scores = []
+    return routers
