@@ -63,9 +63,12 @@ def test_every_strategy_computes_what_one_process_does(
         else:
             assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
             _is_complete(outcome, item)
-        if item.case.block == "router":
-            assert {name for told in item.detail.values() for name in told["routed"]} == {
-                "expert_tokens", "expert_max_over_mean", "received_max_over_mean", "dropped_share"}
+        if item.case.block in ("experts", "router"):
+            for told in item.detail.values():
+                assert 0 <= told["measured"]["expert_wait_share"] < 1
+                assert told["measured"].keys() == {"expert_wait_share", *({
+                    "expert_tokens", "expert_max_over_mean", "received_max_over_mean",
+                    "dropped_share"} if item.case.block == "router" else ())}
     assert not [one for one in outcome.results.findings if one.code == "HB157"]
     _sharding_saves_memory(outcome)
 

@@ -25,7 +25,7 @@ from hpcbench.kinds.training.plan.models import (
 )
 from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.kinds.training.run.models.build import alter
-from hpcbench.kinds.training.run.models.experts import MixtureOfExperts, RouterRoutes
+from hpcbench.kinds.training.run.models.experts import Exchange, MixtureOfExperts, RouterRoutes
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import (
     TIED,
@@ -276,7 +276,7 @@ def test_a_router_sends_tokens_to_its_highest_scores(dedup: str, capacity: int) 
     spread = Spread(1, Load("balanced"), dedup, Fraction(0), router=True)
 
     def routes() -> RouterRoutes:
-        return RouterRoutes(experts, spread, 8, capacity, None)
+        return RouterRoutes(experts, spread, 8, capacity, Exchange(None))
 
     mixture.routes = free = routes()
     free.scores = []

@@ -190,13 +190,17 @@ OWN_STEPS = document("own_steps", "steps of each rank without communication",
                      type=slow_ranks.OwnSteps)
 NOT_PAIRED = document("not_paired", "why there are no numbers of exposed communication",
                       type=tuple[str, ...])
-*_, DROPPED = EXPERTS = (
+DROPPED = metric("dropped_share", "of the experts of all tokens, above their capacity",
+                 title="dropped", show=Show.PERCENT, better="less", optional=True)
+EXPERTS = (
     whole("expert_tokens", "of the busiest expert, in a part of a batch of its group"),
     metric("expert_max_over_mean", "the same over the mean of all experts (MaxVio + 1)",
            title="expert load", show=Show.NUMBER, optional=True),
     metric("received_max_over_mean", "the most tokens that a rank is sent over the mean of ranks",
            title="received", show=Show.NUMBER, optional=True),
-    metric("dropped_share", "of the experts of all tokens, above their capacity", title="dropped",
+    DROPPED,
+    metric("expert_wait_share", "of an untimed step, time in the experts' exchanges beyond that of "
+           "the rank with least, of the rank with most", title="experts' wait",
            show=Show.PERCENT, better="less", optional=True))
 """How uneven a load of experts is."""
 BUBBLE = metric("bubble_predicted", "idle share, as the schedule predicts")
@@ -435,10 +439,10 @@ def _of_details(item: CaseResult) -> Values:
     """Return the other values that ranks recorded: parity, passes over a file, checkpoints."""
     details = [*item.detail.values()]
     shares = [float(left["parity"]["share"]) for left in details if "parity" in left]
-    batch, routed = training_of(item.case).global_batch, grouped(
-        one for left in details for one in left.get("routed", {}).items())
+    batch, measured = training_of(item.case).global_batch, grouped(
+        one for left in details for one in left.get("measured", {}).items())
     return {
-        **_of_checkpoints(item), **{name: max(values) for name, values in routed.items()},
+        **_of_checkpoints(item), **{name: max(values) for name, values in measured.items()},
         PEAK_OF.name: ",".join(dict.fromkeys(str(one["peak_of"]) for one in (
             item.memory or {}).values() if "peak_of" in one)) or None,
         PARITY.name: max(shares) if shares and all(map(math.isfinite, shares)) else None,

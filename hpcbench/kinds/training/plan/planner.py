@@ -25,6 +25,7 @@ from hpcbench.kinds.training.plan.spec import (
     StrategySpec,
     adapters_of,
     is_ours,
+    layout_of,
     strategies,
     strategy,
 )
@@ -40,6 +41,7 @@ from hpcbench.units import grouped, round_bytes
 
 COUNTED_STEPS = 2.5
 """The time of the counted step, in steps, at most; measured on the CPU: 1.2 to 2.5."""
+WATCHED_STEPS = 3  # of experts, in which ranks note how long they wait
 MOST_PARAMETERS = 20_000_000
 """For a model that is tried itself: the reference takes 16 bytes for each, in fp64."""
 MOST_FLOPS = 2e10
@@ -75,7 +77,8 @@ def comparison_s(parameters: int, tokens: int, kind: str) -> float:
 def untimed_s(work: Training, step_s: float, kind: str, *, checked: bool) -> float:
     """Return the assumed seconds of imports, the counted step and parity."""
     counts = work.count_step and work.communication != "only"
-    return (bool(work.features.needs) * _IMPORTS_S + counts * COUNTED_STEPS * step_s
+    steps = COUNTED_STEPS + WATCHED_STEPS * (layout_of(work).experts is not None)
+    return (bool(work.features.needs) * _IMPORTS_S + counts * steps * step_s
             + (checked and work.trains) * _parity_s(work, step_s, kind))
 
 

@@ -13,6 +13,7 @@ import math
 import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -138,6 +139,16 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
             self.flops += formula(*args, **named, out_val=result)
 
 
+def take_step(_: Training, strategy: Strategy, batch: Batch,
+              at_update: Callable[[], object] = lambda: None) -> None:
+    phases = phase_clock(strategy.place.device)
+    phases.begin()
+    strategy.forward_backward(batch, phases)
+    at_update()
+    strategy.update(phases)
+    strategy.rebalance(phases)
+
+
 _COMPILED = "the kernels that torch.compile makes are no operations that torch counts"
 _ACTIVATIONS = "results of operations, but for copies and gradients of parameters"
 
@@ -149,13 +160,8 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     reasons."""
     parameters = [one for module in strategy.modules() for one in module.parameters()]
     counter = StepCounter(parameters)
-    phases = phase_clock(strategy.place.device)
-    phases.begin()
     with watched(strategy.groups(), counter.note), counter:
-        strategy.forward_backward(batch, phases)
-        counter.stop_memory()
-        strategy.update(phases)
-        strategy.rebalance(phases)
+        take_step(spec, strategy, batch, counter.stop_memory)
     missing: dict[str, str] = {}
     if spec.communication == "off":
         missing["calls"] = "its groups move nothing"
@@ -305,12 +311,14 @@ class TrainingOperation:
             answer |= {"fingerprints": found} if self.place.rank == 0 else {}
         if self._checkpoints:
             answer["checkpoint"] = self._checkpoints.answer()
-        if routed := self._strategy.routed():
-            answer["routed"] = routed
         if is_dynamic(self._spec):
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
             answer["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
+        takes_more = self._spec.count_step and self._spec.trains
+        if not self.is_dry_run and (more := self._strategy.measured(
+                partial(self.one_more, take_step) if takes_more else None)):
+            answer["measured"] = more
         if self._spec.count_step and not self.is_dry_run:
             answer["counted"] = counted = self.one_more(count_step)
             answer["memory"] |= {name: counted.pop(name) for name in (

@@ -32,29 +32,44 @@ Splits = list[int] | None
 """Rows from and to each rank; None: equally many."""
 
 
+class Exchange:
+    """An all_to_all of rows among the ranks of a group; None: a rank alone, whose rows stay.
+
+    ``clock``: notes in the step under way what each call took, and all else as APART."""
+
+    APART = "apart"
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+        self.clock: Any = None
+
+    def __call__(self, rows: torch.Tensor, received: Splits, sent: Splits) -> torch.Tensor:
+        if self.group is None:
+            return rows
+        if self.clock:
+            self.clock.end(self.APART)
+        count = len(rows) if received is None else sum(received)
+        result = rows.new_empty((count, *rows.shape[1:]))
+        dist.all_to_all_single(result, rows.contiguous(), received, sent, group=self.group)
+        if self.clock:
+            self.clock.end(f"call {self.clock.noted}")
+        return result
+
+
 class RowExchange(torch.autograd.Function):  # type: ignore[misc]
     """Rows to each rank of a group; backward sends the gradients back the same way."""
 
     @staticmethod
     def forward(
-        context: Any, rows: torch.Tensor, received: Splits, sent: Splits, group: Any,
+        context: Any, rows: torch.Tensor, received: Splits, sent: Splits, exchange: Exchange,
     ) -> torch.Tensor:
-        context.way = received, sent, group
-        return _exchanged(rows, received, sent, group)
+        context.way = received, sent, exchange
+        return exchange(rows, received, sent)
 
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        received, sent, group = context.way
-        return _exchanged(gradient, sent, received, group), None, None, None
-
-
-def _exchanged(
-    rows: torch.Tensor, received: Splits, sent: Splits, group: Any,
-) -> torch.Tensor:
-    count = len(rows) if received is None else sum(received)
-    result = rows.new_empty((count, *rows.shape[1:]))
-    dist.all_to_all_single(result, rows.contiguous(), received, sent, group=group)
-    return result
+        received, sent, exchange = context.way
+        return exchange(gradient, sent, received), None, None, None
 
 
 def alone(routing: Routing, rank: int) -> Routing:
@@ -67,12 +82,12 @@ def alone(routing: Routing, rank: int) -> Routing:
 class Dispatch:
     """How the tokens of a micro-batch go through the experts of the ranks of a group, and back.
 
-    ``group`` None: one rank has all experts. ``rows`` are the tokens of the rows that this rank
+    ``rows`` are the tokens of the rows that this rank
     sends, ``slots`` the places of its pairs in a table (tokens, experts of a token). Here are
     ``counts`` pairs of each expert, the rows ``pair_rows`` in the order of experts, which ``order``
     gives; ``ends`` are behind each."""
 
-    group: Any
+    exchange: Exchange
     by_rank: bool
     sent: list[int]
     received: list[int]
@@ -104,9 +119,7 @@ class Dispatch:
     def _exchange(
         self, rows: torch.Tensor, received: list[int], sent: list[int],
     ) -> torch.Tensor:
-        if self.group is None:
-            return rows
-        exchanged: torch.Tensor = RowExchange.apply(rows, received, sent, self.group)
+        exchanged: torch.Tensor = RowExchange.apply(rows, received, sent, self.exchange)
         return exchanged
 
 
@@ -115,8 +128,8 @@ class GivenRoutes:
 
     ``capacity``: how many of a rank's tokens an expert takes, 0: all."""
 
-    def __init__(self, routing: Routing, rank: int, dedup: str, capacity: int, group: Any,
-                 device: torch.device) -> None:
+    def __init__(self, routing: Routing, rank: int, dedup: str, capacity: int,
+                 exchange: Exchange, device: torch.device) -> None:
         each, ranks, tables = routing.experts // routing.ranks, range(routing.ranks), ExpertTables(
             routing)
         own = tables.of(rank)
@@ -139,7 +152,7 @@ class GivenRoutes:
             [[len(getattr(one, of)) for one in side] for side in (sent, got)]
             for of in ("token", "copy"))
         self.dispatch = Dispatch(
-            group, dedup == "rank", sends, gets, pairs_sent, pairs_got,
+            exchange, dedup == "rank", sends, gets, pairs_sent, pairs_got,
             here(np.concatenate([one.token for one in sent])), here(np.concatenate(slots)),
             here(rows[order]), here(order), counts.tolist(),
             here(counts.cumsum().astype(np.int32)))
@@ -158,11 +171,12 @@ class RouterRoutes:
     score of a token's own choice is below that of the best one, at most. ``seen``: of the last
     micro-batch, tokens of each expert that this rank's tokens have, and the rows it got."""
 
-    def __init__(self, experts: Experts, spread: Spread, tokens: int, capacity: int, group: Any,
-                 assumed: GivenRoutes | None = None) -> None:
-        self.tokens, self._experts, self._ranks = tokens, experts, spread.ep if group else 1
+    def __init__(self, experts: Experts, spread: Spread, tokens: int, capacity: int,
+                 exchange: Exchange, assumed: GivenRoutes | None = None) -> None:
+        self.tokens, self._experts, self._ranks = tokens, experts, (
+            spread.ep if exchange.group else 1)
         self._by_rank, self._capacity = spread.dedup == "rank", capacity
-        self._group, self._assumed, self.pairs = group, assumed, tokens * experts.per_token
+        self._exchange, self._assumed, self.pairs = exchange, assumed, tokens * experts.per_token
         self.scores: list[torch.Tensor] | None = None
         self.expected: Sequence[torch.Tensor] = ()
         self.stray = 0.0
@@ -172,7 +186,7 @@ class RouterRoutes:
     def of(self, scores: torch.Tensor) -> tuple[torch.Tensor, Dispatch]:
         if self._assumed:
             choices, dispatch = self._assumed.of(scores)
-            self._received(choices.new_zeros(self._ranks))
+            self._exchange(choices.new_zeros(self._ranks), None, None)
             width = choices.shape[1] if self._by_rank else 1
             self._exchange(choices.new_zeros((sum(dispatch.sent), width)), dispatch.received,
                            dispatch.sent)
@@ -207,7 +221,7 @@ class RouterRoutes:
         numbers[first.cumsum(0) - 1, choice if self._by_rank else 0] = flat[slots] % each
         rows, pairs_sent = (_counted(one, self._ranks) for one in (owner[first], owner))
         sent, pairs_sent, received = torch.stack(
-            (rows, pairs_sent, self._received(rows))).tolist()
+            (rows, pairs_sent, self._exchange(rows, None, None))).tolist()
         arrived = self._exchange(numbers, received, sent)
         self.seen = _counted(flat[pairs], self._experts.number), sum(received)
         return self._arrived(arrived, (sent, received, pairs_sent), token[first], slots)
@@ -221,15 +235,9 @@ class RouterRoutes:
         senders = torch.arange(self._ranks, device=row.device).repeat_interleave(
             torch.tensor(received, device=row.device))
         return Dispatch(
-            self._group, self._by_rank, sent, received, pairs_sent,
+            self._exchange, self._by_rank, sent, received, pairs_sent,
             _counted(senders[row], self._ranks).tolist(), rows, slots, row[order], order,
             counts.tolist(), counts.cumsum(0).to(torch.int32))
-
-    def _received(self, sent: torch.Tensor) -> torch.Tensor:
-        return self._exchange(sent, None, None)
-
-    def _exchange(self, rows: torch.Tensor, received: Splits, sent: Splits) -> torch.Tensor:
-        return _exchanged(rows, received, sent, self._group) if self._group else rows
 
 
 def _counted(values: torch.Tensor, number: int) -> torch.Tensor:

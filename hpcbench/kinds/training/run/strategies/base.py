@@ -56,6 +56,11 @@ class PhaseClock:
         self._noted.append((self.steps[-1], phase, self._since, at, True))
         self._since = at
 
+    @property
+    def noted(self) -> int:
+        """Return how many phases were noted since `resolve`."""
+        return len(self._noted)
+
     def arrive(self, what: str) -> None:
         """Note how long after the step's begin something is there; the last time counts."""
         self._noted.append((self.steps[-1], what, self._begin, self.now(), False))
@@ -313,8 +318,9 @@ class Strategy:
         """Yield by what share the scores of a block's own choices are below the best, at most."""
         return ()
 
-    def routed(self) -> dict[str, float]:
-        """Return the load that a router made, by names of metrics. All ranks call it."""
+    def measured(self, step: Callable[[], object] | None) -> dict[str, float]:
+        """Return numbers of this strategy alone, by metric: of the last step, and of more steps if
+        they can be taken. All ranks call it."""
         return {}
 
     def slow_down(self, seconds: float) -> None:

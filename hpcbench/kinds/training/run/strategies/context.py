@@ -19,7 +19,7 @@ from hpcbench.kinds.training.plan.context import token_parts
 from hpcbench.kinds.training.plan.spec import TokenSharing, context_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import build
-from hpcbench.kinds.training.run.models.experts import RowExchange
+from hpcbench.kinds.training.run.models.experts import Exchange, RowExchange
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.models.transformer import Attention, attention
 from hpcbench.kinds.training.run.strategies import base
@@ -101,11 +101,12 @@ def by_heads(
 ) -> torch.Tensor:
     """Return attention by some heads of all tokens on each rank, exchanged before and behind."""
     apart = [one.unflatten(1, (ranks, -1)) for one in (q, k, v)]
-    got = RowExchange.apply(torch.cat(apart, dim=2).movedim(1, 0), None, None, group)
+    exchange = Exchange(group)
+    got = RowExchange.apply(torch.cat(apart, dim=2).movedim(1, 0), None, None, exchange)
     whole = got.movedim(0, _TOKENS).flatten(_TOKENS, _TOKENS + 1)
     own = whole.split([one.shape[2] for one in apart], dim=1)
     mixed = attention(*own, causal=causal).unflatten(_TOKENS, (ranks, -1))
-    back = RowExchange.apply(mixed.movedim(_TOKENS, 0), None, None, group)
+    back = RowExchange.apply(mixed.movedim(_TOKENS, 0), None, None, exchange)
     return back.movedim(0, 1).flatten(1, 2)
 
 

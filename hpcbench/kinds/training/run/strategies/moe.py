@@ -6,7 +6,8 @@ the ranks of the other groups that have the same. Gradients of experts are of al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
 from typing import Any
 
 import torch
@@ -21,9 +22,11 @@ from hpcbench.kinds.training.plan.experts import (
     routing_of,
     spread_of,
 )
+from hpcbench.kinds.training.plan.planner import WATCHED_STEPS
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.experts import (
+    Exchange,
     GivenRoutes,
     MixtureOfExperts,
     RouterRoutes,
@@ -32,6 +35,7 @@ from hpcbench.kinds.training.run.models.experts import (
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.strategies import base
 from hpcbench.kinds.training.run.strategies.replica import Fsdp, Sharder
+from hpcbench.operations.data import all_gather_tensor
 from hpcbench.operations.place import Place
 
 
@@ -43,12 +47,12 @@ class ExpertParallel(Fsdp):
         assert spread is not None  # noqa: S101  (the strategy has one)
         self._spread = spread
         super().__init__(spec, place)
-        self._group = self.grid.groups["ep"] if self.grid and self._spread.ep > 1 else None
+        self._exchange = Exchange(self.grid.groups["ep"] if self.grid else None)
         is_dry = place.group and dist.get_backend(place.group) == COUNTING_BACKEND
         given = None if spread.router and not is_dry else GivenRoutes(
-            routing_of(spec), place.rank % spread.ep, spread.dedup, capacity_of(spec), self._group,
-            place.device)
-        self._routers = _routed(spec, spread, self.plain, given, self._group)
+            routing_of(spec), place.rank % spread.ep, spread.dedup, capacity_of(spec),
+            self._exchange, place.device)
+        self._routers = _routed(spec, spread, self.plain, given, self._exchange)
 
     def build(self) -> Model:
         if self._spread.ep > 1:
@@ -84,7 +88,31 @@ class ExpertParallel(Fsdp):
         return ((f"block with experts {number}", router.stray)
                 for number, router in enumerate(self._routers))
 
-    def routed(self) -> dict[str, float]:
+    def measured(self, step: Callable[[], object] | None) -> dict[str, float]:
+        measured = self._routed()
+        if self._exchange.group is not None and step is not None:
+            measured["expert_wait_share"] = self._waited(step)
+        return measured
+
+    def _waited(self, step: Callable[[], object]) -> float:
+        """Return the share of a step that this rank waits in exchanges for the others: its time in
+        each beyond that of the rank of its group with least, which came last."""
+        clock = self._exchange.clock = base.phase_clock(self.place.device)
+        for _ in range(WATCHED_STEPS):
+            clock.begin()
+            step()
+            clock.end(Exchange.APART)
+        self._exchange.clock = None
+        clock.resolve()
+        own = torch.tensor([[took for name, took in one.items() if name != Exchange.APART]
+                            for one in clock.steps], device=self.place.device)
+        every = own.new_empty(self._spread.ep * own.numel())
+        all_gather_tensor(every, own.flatten(), group=self._exchange.group)
+        waits = (own - every.view(-1, *own.shape).amin(0)).sum(1).tolist()
+        return float(median(wait / sum(one.values()) for wait, one in zip(
+            waits, clock.steps, strict=True)))
+
+    def _routed(self) -> dict[str, float]:
         """Return the load of the block in which it is most uneven, in the last part of a batch."""
         seen = [router.seen for router in self._routers if router.seen]
         if not seen:
@@ -92,8 +120,8 @@ class ExpertParallel(Fsdp):
         ep, own = self._spread.ep, self.place.rank % self._spread.ep
         table = torch.stack([torch.cat((counts, counts.new_zeros(ep).index_fill_(
             0, counts.new_tensor([own]), received))) for counts, received in seen])
-        if self._group is not None:
-            dist.all_reduce(table, group=self._group)
+        if self._exchange.group is not None:
+            dist.all_reduce(table, group=self._exchange.group)
         of_experts, received = table.cpu().double().split([table.shape[1] - ep, ep], 1)
         dropped = 1 - of_experts.sum(1) / (ep * self._routers[0].pairs)
         return {"expert_tokens": int(of_experts.max()),
@@ -113,14 +141,14 @@ def mixtures(part: nn.Module) -> Iterator[Any]:
 
 
 def _routed(spec: Training, spread: Spread, model: nn.Module, given: GivenRoutes | None,
-            group: Any) -> list[RouterRoutes]:
+            exchange: Exchange) -> list[RouterRoutes]:
     """Give the experts of a model routes: those given, or the router's; return the latter."""
     routers = []
     for mixture in mixtures(model):
         mixture.routes = given
         if spread.router:
             mixture.routes = RouterRoutes(mixture.of, spread, routing_of(spec).tokens,
-                                          capacity_of(spec), group, given)
+                                          capacity_of(spec), exchange, given)
             routers.append(mixture.routes)
     return routers
 
@@ -134,8 +162,9 @@ def route_alone(spec: Training, model: nn.Module, replica: int,
         return []
     routing = routing_of(spec)
     given = None if spread.router else GivenRoutes(
-        alone(routing, replica % routing.ranks), 0, "expert", capacity_of(spec), None, device)
-    routers = _routed(spec, spread, model, given, None)
+        alone(routing, replica % routing.ranks), 0, "expert", capacity_of(spec), Exchange(None),
+        device)
+    routers = _routed(spec, spread, model, given, Exchange(None))
     for router in routers:
         router.scores = []
     return routers
