@@ -73,6 +73,8 @@ OF_FOUR = [
     {**SMALL, "name": "dp_pp", "layers": 3, "dtype": "fp16", "accumulation": 2, "strategies": {
         "hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}},
     {**SMALL, "name": "context_of_four", "layers": 1, "strategies": {"context": {}}},
+    {**SMALL, "name": "shared_keys", "layers": 1, "kv_heads": 2, "vocab": 64, "strategies": {
+        "tensor": [{}, TOGETHER]}},
     {**SMALL, "name": "cp_tp", "layers": 1, "vocab": 64, "strategies": {"hybrid": [
         {"tp": 2, "cp": 2, **TOGETHER}, {"tp": 2, "cp": 2, "attention": "ulysses", **SHARDED}]}},
     {**SMALL, "name": "dp_cp", "layers": 1, "accumulation": 2, "dtype": "bf16", "strategies": {
@@ -86,6 +88,9 @@ MORE_OF_FOUR = [
      "strategies": {"context": [{}, {"attention": "ulysses"}]}},
     {**SMALL, "name": "dp_tp", "layers": 1, "accumulation": 2, "strategies": {
         "hybrid": {"tp": 2, "data": ["replicate", "fsdp"], "sync_each_batch": [True, False]}}},
+    {**SMALL, "name": "normed_keys", "model": "qwen3-0.6b", "layers": 1, "hidden": 64, "heads": 4,
+     "kv_heads": 1, "inner": 64, "checkpointing": ["none", "attention", "full", "operators"],
+     "strategies": "tensor"},
     {**SMALL, "name": "cp_pp", "accumulation": 2, "dtype": "bf16", "strategies": {"hybrid": [
         {"pp": 2, "cp": 2, **ZBV, **SHARDED}, {"pp": 2, "cp": 2, "microbatches": 2,
                                                "attention": "ulysses"}]}},

@@ -165,7 +165,10 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"batch_size": 4, "accumulation": 3}, "4 samples (batch_size) cannot be divided evenly"),
     ({"heads": 5}, "hidden=128 cannot be divided among 5 heads"),
     ({"kv_heads": 3}, "kv_heads=3 does not divide 8 heads"),
-    ({"strategies": "tensor", "kv_heads": 2}, "2 key-value heads cannot be divided evenly among 4"),
+    ({"strategies": "tensor", "heads": 12, "kv_heads": 6, "hidden": 96},
+     "6 key-value heads cannot be divided evenly among 4"),
+    ({"strategies": "tensor", "heads": 4, "kv_heads": 1, "hidden": 24, "inner": 96},
+     "6 rows of keys cannot be divided evenly among 4"),
     ({"strategies": "tensor", "inner": 510}, "510 columns of the MLP cannot be divided evenly"),
     ({"strategies": "qlora", "inner": 96}, "inner=96 is not a multiple of 64"),
     ({"library": "transformers", "kv_heads": 2}, "library transformers has no transformer-tiny "
@@ -254,7 +257,7 @@ def test_slow_samples_are_of_steps_that_a_rank_sees_whole(block: dict[str, Any])
     ("data", {"hidden": 96}, {"hidden": [64, 128], "heads": [24, 48]}),
     ("data", {"hidden": 97}, {"hidden": [64, 128]}),
     ("data", {"hidden": 3840, "heads": 30}, {"heads": [24, 32], "kv_heads": [6, 10]}),
-    ("tensor", {"kv_heads": 2}, {"kv_heads": [4]}),
+    ("tensor", {"heads": 48, "hidden": 3072, "kv_heads": 6}, {"kv_heads": [4, 8]}),
     ("tensor", {"inner": 510}, {"inner": [508, 512]}),
     ("pipeline", {"layers": 3}, {"layers": [4]}),
     ("pipeline", {"layers": 3, "batch_size": 3}, {})])

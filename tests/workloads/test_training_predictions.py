@@ -53,8 +53,10 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, "layers": 2, "dtype": "bf16",
              "accumulation": 2, "strategies": {"moe": {
                  "load": "max_over_mean:3,seed=2", "reshard": BOTH}}}],
-    "tensor": [NORMED | {"world_size": 2, **SGD, "strategies": {
+    "tensor": [NORMED | {"world_size": [2, 4], **SGD, "strategies": {
                    "tensor": {"sequence_parallel": BOTH}}},
+               {"model": ["gpt2", "mistral-7b"], "kv_heads": 1, "layers": 2, "world_size": 2, **SGD,
+                "checkpointing": ["none", "attention", "full"], "strategies": "tensor"},
                {"model": "gpt2", "layers": 1, "world_size": 2, "strategies": "tensor"},
                {"model": FAMILIES, "layers": 1, "heads": 8, "kv_heads": 2, "inner": 202,
                 "seq_length": 1200, "batch_size": 1, "world_size": 2, "strategies": "tensor"},

@@ -162,6 +162,13 @@ def _too_few_values(work: Training) -> str | None:
             "each part of a batch, or image_size above 32")
 
 
+def _keys(work: Training) -> tuple[int, str]:
+    """Return what tensor-parallel ranks divide of keys: heads, or if several have one, its rows."""
+    if work.tp > work.kv_heads and work.tp % work.kv_heads == 0:
+        return shape_of(work).kv_hidden, "rows of keys"
+    return work.kv_heads, "key-value heads"
+
+
 def _indivisible(work: Training) -> str | None:
     samples = (
         work.batch_size, "samples (batch_size)", work.accumulation, "equal parts (accumulation)")
@@ -169,7 +176,7 @@ def _indivisible(work: Training) -> str | None:
         (work.heads, "attention heads", work.kv_heads, "key-value heads"),
         samples,
         (work.heads, "attention heads", work.tp, "ranks (tp)"),
-        (work.kv_heads, "key-value heads", work.tp, "ranks (tp)"),
+        (*_keys(work), work.tp, "ranks (tp)"),
         (work.inner, "columns of the MLP", work.tp, "ranks (tp)"),
     )
     return next((f"{extent} {what} cannot be divided evenly among {count} {parts}"

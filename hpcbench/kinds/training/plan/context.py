@@ -48,7 +48,7 @@ def calls_of(
         both = heads + 2 * step.tokens * shape.kv_hidden // work.tp * element
         yield calls("all_to_all", ranks, [both, heads] * parts * (blocks + forwards))
     else:
-        pair = 2 * step.tokens * shape.kv_hidden // work.tp
+        pair = 2 * step.tokens * shape.kv_hidden // min(work.tp, work.kv_heads)
         passed = parts * (blocks + forwards)
         if context.gathered:
             yield calls("all_gather", ranks, [ranks * pair * element] * passed)

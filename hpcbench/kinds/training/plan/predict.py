@@ -71,6 +71,14 @@ def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -
         yield calls("all_gather", kept.tp, [step.tokens * padded * kept.element] * parts)
 
 
+def key_calls(work: Training, shape: ModelShape, stage: Stage, step: Step) -> Iterator[Calls]:
+    """Yield the calls of ranks that have parts of a head's keys and values, and need all of it."""
+    both = 2 * step.parts * [step.tokens * shape.kv_hidden * step.kept.element]
+    again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
+    yield calls("all_gather", work.tp, both * (len(stage.blocks) + again))
+    yield calls("reduce_scatter", work.tp, both * len(stage.blocks))
+
+
 def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
     """Return the sizes of the gradients of norms, of which each rank has seen some tokens, or only
     its own heads.
@@ -326,7 +334,9 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
         # attention's input is kept whole, and its last product, which is summed, not repeated
         again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks
                     if work.checkpointing != models.ATTENTION)
-        made += [GroupedCalls(one, work.tp, 1) for one in tensor_calls(shape, stage, step, again)]
+        of_keys = key_calls(work, shape, stage, step) if work.tp > work.kv_heads else ()
+        made += [GroupedCalls(one, work.tp, 1)
+                 for one in (*tensor_calls(shape, stage, step, again), *of_keys)]
     if layout.context:
         made += [GroupedCalls(one, work.cp, apart) for one in context.calls_of(
             work, layout.context, step, stage)]

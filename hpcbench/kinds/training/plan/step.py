@@ -121,6 +121,7 @@ def expert_working_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int,
 
 def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     """Return the bytes of a token that attention keeps of its inputs and results, by the same."""
+    shape = _each_with_keys(shape, kept)
     adapters, own = kept.adapters, shape.library == OWN_LIBRARY
     inputs = 3 if kept.copies and (own or shape.family != "gpt") else 1
     if adapters:  # one for each A under autocast, else one that they share
@@ -144,6 +145,11 @@ def unkept_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     if kept.adapters is None or kept.adapters.begins_with_attention:
         return 0
     return attention_bytes(shape, kept) + _norm_bytes(shape, kept)
+
+
+def _each_with_keys(shape: ModelShape, kept: ActivationLayout) -> ModelShape:
+    """Return the shape whose division leaves each tensor-parallel rank a head of keys at least."""
+    return replace(shape, kv_heads=max(shape.kv_heads, kept.tp))
 
 
 def _low_rank(shape: ModelShape, adapters: Adapters | None, part: str = "full") -> int:
@@ -210,6 +216,7 @@ def working_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     of_mlp = 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
     if not kept.ring:
         return of_mlp
+    shape = _each_with_keys(shape, kept)
     pair = 2 * shape.kv_hidden * ((4 + kept.ring) * kept.element + 3 * _WIDEST)
     of_ring = (shape.q_hidden * (2 * kept.element + _WIDEST) + pair) // kept.tp
     left = block_bytes(shape, kept) - attention_bytes(shape, kept) - _norm_bytes(shape, kept)

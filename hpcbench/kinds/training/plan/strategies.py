@@ -324,9 +324,10 @@ def _whole_backward(work: Training) -> str | None:
 
 
 def _tensor_calls(work: Training) -> tuple[str, ...]:
-    by_tokens, by_vocab = work.option("sequence_parallel"), work.option("loss_parallel")
-    return ("all_reduce", *(("reduce_scatter",) if by_tokens else ()),
-            *(("all_gather",) if by_tokens or not by_vocab else ()))
+    by_vocab, scatters = work.option("loss_parallel"), (
+        work.option("sequence_parallel") or work.tp > work.kv_heads)
+    return ("all_reduce", *(("reduce_scatter",) if scatters else ()),
+            *(("all_gather",) if scatters or not by_vocab else ()))
 
 
 def _groups(work: Training) -> spec.Groups | None:

@@ -67,10 +67,11 @@ def small_training(spec: Training) -> Training:
     if spec.of_images:
         return counted(_small_images(spec))
     parts = context.head_parts(spec)
-    kv_heads = parts * min(2, spec.kv_heads // parts)
-    heads = kv_heads * min(2, spec.heads // spec.kv_heads)
+    sharing = max(1, spec.tp // spec.kv_heads)  # ranks that have a head of keys together
+    kv_heads = parts // sharing * min(2, max(1, spec.kv_heads // parts))
+    heads = kv_heads * min(max(2, sharing), spec.heads // spec.kv_heads)
     adapters = adapters_of(spec)
-    hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
+    hidden = NF4_BLOCK if adapters and adapters.packed else math.lcm(_HEAD_DIM, sharing) * heads
     hidden = math.lcm(hidden, ranks_of_expert(spec))
     small = replace(
         spec, data=SYNTHETIC, changed=True, hidden=hidden, heads=heads, kv_heads=kv_heads,

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -46,6 +46,7 @@ class Divider:
         self._by_tokens = mesh is not None and layout.by_tokens
         self._by_words = mesh is not None and layout.by_words
         self._compiles = spec.compile
+        self._kv_heads, self._copies = spec.kv_heads, spec.tp // spec.kv_heads
 
     def divide(self, part: nn.Module) -> None:
         """Divide the parameters of an embedding, a block or a head."""
@@ -61,10 +62,21 @@ class Divider:
                    if getattr(part, name.partition(".")[0]) is not None}
         # Each rank has computed the whole weights from the seed: none is to be sent.
         parallelize_module(part, self._mesh, present, src_data_rank=None)
+        if isinstance(part, TransformerBlock) and self._copies > 1:
+            for product in (part.attention.k, part.attention.v):
+                product.register_forward_hook(lambda _product, _inputs, all_: self._own_head(all_))
         if self._compiles and isinstance(part, Embedding):
             # The input of a compiled block must be there: torch 2.13 sends the gradient of a tensor
             # that is still being communicated past its origin.
             part.register_forward_hook(lambda _part, _inputs, output: output.clone())
+
+    def _own_head(self, keys: DTensor) -> torch.Tensor:
+        """Return what a rank's queries need of all keys or values, of which each rank computed a
+        part; ranks that need the same add up its gradients."""
+        assert self._mesh is not None  # noqa: S101  (nothing is divided else)
+        every = keys.to_local(grad_placements=[Partial()])
+        mine = every.chunk(self._kv_heads, -1)[self._mesh.get_local_rank() // self._copies]
+        return mine.contiguous()  # or all of them were kept
 
     def loss(self) -> AbstractContextManager[object]:
         return loss_parallel() if self._by_words else nullcontext()
@@ -89,7 +101,7 @@ class Divider:
             styles[name] = PrepareModuleInput(
                 input_layouts=(outside, *others), desired_input_layouts=(Replicate(), *others))
             present = (child for child in first if getattr(getattr(block, name), child) is not None)
-            styles |= {f"{name}.{child}": ColwiseParallel() for child in present}
+            styles |= {f"{name}.{child}": self._by_columns(child) for child in present}
             styles[f"{name}.{last}"] = RowwiseParallel(output_layouts=outside)
             if name == "attention" and block.attention.q_norm is not None:
                 styles |= {f"attention.{each}_norm": SequenceParallel(
@@ -97,6 +109,13 @@ class Divider:
             if self._by_tokens:
                 styles[f"{name}_norm"] = SequenceParallel(use_local_output=True)
         return styles
+
+    def _by_columns(self, child: str) -> ParallelStyle:
+        """Return how a product is divided: those of fewer heads of keys than ranks below a head,
+        too, and what they return is gathered."""
+        if self._copies > 1 and child in "kv":
+            return ColwiseParallel(output_layouts=Replicate(), use_local_output=False)
+        return ColwiseParallel()
 
     def _head(self, head: nn.Module) -> Styles:
         """By words. BERT's product before the logits is not divided: tokens are gathered first."""
