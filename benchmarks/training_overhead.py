@@ -125,9 +125,11 @@ def training(strategy: str) -> Training:
     return training_of(case)
 
 
-def through_hpcbench(work: Training, place: Place, most: int) -> Loop:
+def through_hpcbench(
+    work: Training, place: Place, most: int, *, validate: bool = False,
+) -> Loop:
     """Return the worker's loop over its training steps, checked as in a run."""
-    operation = ExplainedRise(work, place, validate=False)
+    operation = ExplainedRise(work, place, validate=validate)
     device, progress, control = CpuDevice(), SharedProgress.create(most), GlooControl()
 
     def loop(steps: int) -> np.ndarray:

@@ -376,7 +376,9 @@ COMPILER = "compiler"
 _RUNNER = "runner "
 """Before the name of a kind of a plug-in."""
 _EXTRAS = {
-    **dict.fromkeys(("peft", "bitsandbytes", "transformers"), how_to_install("models")),
+    **dict.fromkeys(("accelerate", "peft", "bitsandbytes", "transformers"),
+                    how_to_install("models")),
+    "torchtitan": "pip install --no-deps torchtitan==0.3.0, then spmd_types==0.2.3 tyro triton",
     "transformer_engine": "pip install transformer-engine[pytorch]",
     "nvfuser_direct": "pip install nvfuser-cuXXX-torchYY, for the CUDA and torch there are",
 }

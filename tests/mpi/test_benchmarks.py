@@ -22,6 +22,7 @@ SHARED = {"launching.py", "paired.py", "ratios.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
     "attack.py": "tests/unit/test_bad_input.py",
+    "baselines.py": "tests/mpi/test_plugin_trainers.py",
     "error_rates.py": "tests/unit/test_statistics_simulated.py",
     "hunt.py": "tests/unit/test_hunt_judgement.py",
     "hunt_faults.py": "tests/mpi/test_hunt.py",

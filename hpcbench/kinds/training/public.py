@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hpcbench.kinds.training.plan.workload import Training as Training
     from hpcbench.kinds.training.run.models.model import Model as Model
     from hpcbench.kinds.training.run.strategies.base import Batch as Batch
+    from hpcbench.kinds.training.run.strategies.base import Grid as Grid
     from hpcbench.kinds.training.run.strategies.base import PhaseClock as PhaseClock
     from hpcbench.kinds.training.run.strategies.base import Strategy as Strategy
     from hpcbench.kinds.training.run.strategies.replica import Replica as Replica
