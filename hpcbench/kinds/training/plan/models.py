@@ -45,8 +45,11 @@ def shape_of(training: Training) -> ModelShape:
 
 @lru_cache(maxsize=256)
 def document_lengths(tokens: int, documents: int) -> tuple[int, ...]:
-    """Return the tokens of each document of a sample: cut at places that follow from the two."""
-    places = [0, *sorted(Random(0).sample(range(1, tokens), documents - 1)), tokens]
+    """Return the tokens of each document of a sample: cut at places that follow from the two.
+
+    More documents than tokens, which is a skip, are as many as these."""
+    cuts = Random(0).sample(range(1, tokens), min(documents, tokens) - 1)
+    places = [0, *sorted(cuts), tokens]
     return tuple(end - begin for begin, end in pairwise(places))
 
 
