@@ -51,7 +51,7 @@ FIRST = {"schedule": "1F1B", "microbatches": 2}
 OF_TWO = [
     {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES[:1]}},
     {**SMALL, "name": "schedule", "accumulation": 2, "strategies": {"pipeline": FIRST}},
-    {**SMALL, "name": "model", "layers": 3, "strategies": ["model"]},
+    {**SMALL, "name": "model", "layers": 3, "documents": 3, "strategies": ["model", "tensor"]},
     *_both(name="families", model="llama3-8b", hidden=64),
     {**SMALL, "name": "context", "model": ["llama3-8b", "bert-large"], "layers": 1, "hidden": 64,
      "heads": 4, "kv_heads": 2, "strategies": {
@@ -70,8 +70,8 @@ SHARDED = {"data": "fsdp"}
 INTERLEAVED = {"schedule": "Interleaved1F1B", "microbatches": 2}
 OF_FOUR = [
     {**SMALL, "name": "pp_tp", "strategies": {"hybrid": {"tp": 2, "pp": 2, **ZBV, **TOGETHER}}},
-    {**SMALL, "name": "dp_pp", "layers": 3, "dtype": "fp16", "accumulation": 2, "strategies": {
-        "hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}},
+    {**SMALL, "name": "dp_pp", "layers": 3, "dtype": "fp16", "documents": 2, "accumulation": 2,
+     "strategies": {"hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}},
     {**SMALL, "name": "context_of_four", "layers": 1, "strategies": {"context": {}}},
     {**SMALL, "name": "shared_keys", "layers": 1, "kv_heads": 2, "vocab": 64, "strategies": {
         "tensor": [{}, TOGETHER]}},
@@ -181,13 +181,19 @@ OF_ADAPTERS = [
      "strategies": {"lora": ADAPTERS, "qlora": ADAPTERS}},
     {**TINY, "name": "gated", "model": "mistral-7b", "hidden": 128, "dtype": "bf16",
      "checkpointing": "full", "strategies": {"lora": {"over": "fsdp"}, "qlora": [
-         {"over": "data", "targets": "attention"}, {"over": "fsdp", "reshard": False}]}}]
+         {"over": "data", "targets": "attention"}, {"over": "fsdp", "reshard": False}]}},
+    {**TINY, "name": "norms", "strategies": {"lora": {**ADAPTERS, "variant": "dora"}}},
+    {**TINY, "name": "divided", "model": "mistral-7b", "heads": 4, "kv_heads": 2,
+     "dtype": ["fp32", "bf16"], "strategies": {
+         "lora": {"over": "tensor", "rank": 4, "targets": ["all", "qv"]}}},
+    {**TINY, "name": "packed", "documents": 3,
+     "strategies": {"lora": {"over": ["data", "tensor"]}}}]
 
 
 def test_adapters_of_copies_and_of_shards_are_what_one_process_makes(mpirun: MpiLauncher) -> None:
     outcome = _outcome(mpirun, 2, OF_ADAPTERS)
     _all_right(outcome, OF_ADAPTERS, 2)
-    assert len(outcome.results.cases) == 4 + 3
+    assert len(outcome.results.cases) == 4 + 3 + 2 + 4 + 2
     for item in outcome.results.cases:
         work = training_of(item.case)
         memory, held = moments(work, stages_of(work)[0])[-1], (item.memory or {})["0"]

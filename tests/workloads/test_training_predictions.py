@@ -191,6 +191,7 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
     ("activations", {"strategies": {"context": [{}, {"rotate": "alltoall"},
                                                 {"attention": "ulysses"}]}}),
     ("activations", {"strategies": ["data", "fsdp"], "documents": 3}),
+    ("activations", {"strategies": {"lora": {"variant": "dora"}}}),
     ("weights", {"strategies": {"qlora": {"over": "data"}}})])
 def test_a_step_takes_what_is_predicted(benchmark: Any, shape: str, block: dict[str, Any]) -> None:
     for one in benchmark.compared(shape, {"dtype": "bf16", "layers": 5, **block}):
@@ -211,8 +212,14 @@ STRATEGIES: list[dict[str, Any]] = [
     {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2, "strategies": {
         "moe": [{"load": "zipf:1", "dedup": ["rank", "expert"]},
                 {"load": "zipf:1", "capacity_factor": 0.7}]}},
-    {"strategies": {"lora": [{"over": ["data", "fsdp"]}, {"targets": ["qv", "mlp"]}]},
+    {"strategies": {"lora": [{"over": ["data", "fsdp"]}, {"targets": ["qv", "mlp"]},
+                             {"variant": "dora", "over": ["data", "fsdp"]}]},
      "checkpointing": ["full", "attention"]},
+    {"strategies": {"lora": {"over": "tensor", "targets": ["all", "qv", "mlp"]}},
+     "model": "mistral-7b", "heads": 4, "kv_heads": 2, "inner": 128,
+     "checkpointing": ["full", "attention"], "dtype": ["fp32", "bf16"]},
+    {"strategies": {"lora": {"over": "tensor"}, "tensor": {}}, "model": "bert-large",
+     "checkpointing": ["operators", "full"]},
     {"strategies": ["data", "lora"], "loss": "linear_cross_entropy"},
     {"strategies": ["fsdp", "tensor"], "documents": 5, "checkpointing": ["none", "full"]},
     {"strategies": ["fsdp", "lora", "tensor"], "checkpointing": ["attention", "selective:3"]},

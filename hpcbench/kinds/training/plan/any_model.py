@@ -315,7 +315,8 @@ def flops_of(
 
 
 def flops_again(work: Training, definition: str, *, nominal: bool = False) -> int:
-    """Return the FLOPs that checkpointing and a chunked loss add to a step, none of a ResNet.
+    """Return the FLOPs that checkpointing, a chunked loss and norms of DoRA add to a step, none of
+    a ResNet.
 
     Those of checkpointing are as torch executes them, or ``nominal``, as papers count them."""
     shape = model_of(work)
@@ -323,8 +324,10 @@ def flops_again(work: Training, definition: str, *, nominal: bool = False) -> in
         return 0
     logits = 2 * shape.vocab * shape.hidden * shape.seq_length if work.loss == CHUNKED else 0
     count = models.forward_again if nominal else models.recomputed
-    return logits * work.global_batch + count(
-        shape, work.global_batch, work.checkpointing, definition, adapters_of(work))
+    adapters = adapters_of(work)
+    norms = models.magnitude_flops(shape, work.checkpointing, adapters)
+    return (logits * work.global_batch + norms * work.accumulation * work.dp + count(
+        shape, work.global_batch, work.checkpointing, definition, adapters))
 
 
 def part_tensors(shape: AnyShape, number: int) -> list[models.Tensor]:

@@ -102,7 +102,9 @@ def _laid_out(parts: _Parts, parameters: Iterable[models.Tensor]) -> list[models
         elif models.is_narrow(shape, item.name):
             stored = stored._replace(element_bytes=parts.narrow)
         tensors.append(stored)
-        tensors += models.low_rank_tensors(item, adapters.rank) if adapters.has(item.name) else ()
+        if adapters.has(item.name):
+            tensors += [*models.divided_adapters(item, adapters.rank, parts.tp),
+                        *models.magnitudes(item, adapters)]
     return tensors
 
 
@@ -122,6 +124,7 @@ WEIGHT_BYTES = 4  # what is trained, its gradients and states are fp32 whatever 
 STATES: Mapping[str, int] = MappingProxyType({"adamw": 2, "sgd": 0})
 """Numbers of the optimizer for each weight; sgd has no momentum."""
 _TABLE = "embedding.tokens.weight"
+_SUMMED = 3  # copies in fp32 while a norm of DoRA is taken: B A, scaled, and the sum
 _STEP_BYTES = 4  # adamw counts the steps of each parameter in an fp32 number of its own
 ERROR = 0.1
 """The share by which a prediction may be off: the most that docs/training.md lists, rounded up."""
@@ -294,12 +297,15 @@ def _always(rank: _Rank) -> int:
 
 
 def _buffers(rank: _Rank, states: int) -> tuple[int, ...]:
-    """Return the other buffers; one 4-bit weight is unpacked while its block runs."""
+    """Return the other buffers; one 4-bit weight is unpacked while its block runs, and for DoRA
+    one product of A and B is added to a weight."""
     groups, adapters, packed = rank.step.layout.groups, rank.step.layout.adapters, 0
     if adapters and isinstance(rank.shape, ModelShape):
         packed = rank.step.kept.element * max((
             item.elements for item in models.block_tensors(rank.shape)
             if adapters.packs(item.name)), default=0)
+        packed += adapters.dora * _SUMMED * WEIGHT_BYTES * max(
+            item.elements for item in models.block_tensors(rank.shape) if adapters.has(item.name))
     loss, last, first, ends = _gathered(rank, groups) if groups else _copied(rank)
     if rank.step.kept.loss != CROSS_ENTROPY:  # earlier parts have left their gradient of the head
         loss += _head_elements(rank) * rank.step.kept.element

@@ -320,11 +320,14 @@ which bitsandbytes copies for each."""
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """The adapters of a training; ``packed``: the weights of blocks are held in NF4."""
+    """The adapters of a training; ``packed``: the weights of blocks are held in NF4; ``dora``: the
+    norm of each row of a product with its adapter is trained, too (Liu et al., DoRA, arXiv
+    2402.09353)."""
 
     rank: int
     targets: str
     packed: bool
+    dora: bool = False
 
     def has(self, name: str) -> bool:
         product, _, kind = name.rpartition(".")
@@ -358,13 +361,49 @@ def low_rank_tensors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
             Tensor(f"{product}.lora_B.weight", (outputs, rank)))
 
 
+def divided_adapters(weight: Tensor, rank: int, tp: int) -> tuple[Tensor, Tensor]:
+    """Return a rank's A and B of its part of a weight; what the weight's has whole is divided, too.
+    """
+    a, b = low_rank_tensors(weight, rank)
+    if weight.name.removesuffix(".weight").endswith(ROWWISE):
+        return a, b._replace(extents=(b.extents[0], rank // tp))
+    return a._replace(extents=(rank // tp, a.extents[1])), b
+
+
+def magnitudes(weight: Tensor, adapters: Adapters) -> tuple[Tensor, ...]:
+    """Return what is trained of a product beside A and B: with DoRA one number for each output."""
+    if not adapters.dora:
+        return ()
+    _, of_outputs = low_rank_tensors(weight, adapters.rank)
+    name = f"{weight.name.removesuffix('.weight')}.lora_magnitude_vector.weight"
+    return (Tensor(name, of_outputs.extents[:1]),)
+
+
+def magnitude_flops(shape: ModelShape, checkpointing: str, adapters: Adapters | None) -> int:
+    """Return the FLOPs of B A in the norms of DoRA, of each part of a batch on each rank: peft
+    passes an identity matrix through A and B."""
+    if adapters is None or not adapters.dora:
+        return 0
+
+    def of(items: Sequence[Tensor]) -> int:
+        return sum(2 * a.extents[1] * (a.elements + b.elements)
+                   for a, b in zip(items[::2], items[1::2], strict=True))
+
+    again = _blocks_again(shape, checkpointing, adapters)
+    return (shape.layers * of(block_adapters(shape, adapters))
+            + again * of(adapters_again(shape, checkpointing, adapters)))
+
+
 def block_adapters(shape: ModelShape, adapters: Adapters) -> list[Tensor]:
     return [part for item in block_tensors(shape) if adapters.has(item.name)
             for part in low_rank_tensors(item, adapters.rank)]
 
 
 def count(shape: ModelShape, adapters: Adapters) -> int:
-    return shape.layers * sum(item.elements for item in block_adapters(shape, adapters))
+    of_dora = [part for item in block_tensors(shape) if adapters.has(item.name)
+               for part in magnitudes(item, adapters)]
+    return shape.layers * sum(item.elements for item in [
+        *block_adapters(shape, adapters), *of_dora])
 
 
 def scale_bytes(adapters: Adapters | None, parameters: Sequence[Tensor]) -> int:
@@ -469,7 +508,7 @@ def recomputed(
     if of_attention:
         last = shape.hidden * shape.q_hidden
     if last and low_rank and (".attention.o." if of_attention else ".mlp.") in low_rank[-1].name:
-        last = low_rank[-1].elements
+        last = 0 if adapters and adapters.dora else low_rank[-1].elements
     return (forward_again(shape, samples, checkpointing, definition, adapters)
             - samples * blocks * 2 * shape.seq_length * last)
 
@@ -515,7 +554,8 @@ def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters
     idle = sum(item.elements + adapters.has(item.name) * low_rank_tensors(
         item, adapters.rank)[0].elements for item in block_tensors(shape)
         if item.name.endswith(tuple(f"{name}.weight" for name in first)))
-    weights = 4 * multiplied(shape) + 6 * count(shape, adapters) - 2 * idle
+    low_rank = shape.layers * sum(item.elements for item in block_adapters(shape, adapters))
+    weights = 4 * multiplied(shape) + 6 * low_rank - 2 * idle
     passes = 3 * shape.layers - 2 * (first is not _FIRST)
     return shape.seq_length * weights + passes * attention_flops(definition, shape)
 

@@ -53,6 +53,8 @@ def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -
     # The embedding sums in forward, each half of a block in both. Recomputation sums again, but for
     # a last product whose result nothing needs. The head's sum is in backward.
     sums = [wide] * (stage.first + halves) + [narrow] * (halves + recomputed * (1 + bert))
+    if kept.adapters:  # before the first of which there is no gradient
+        sums = sums[1 if kept.adapters.begins_with_attention else 2:]
     head = [narrow if bert else wide] * stage.last
     if not kept.by_tokens:
         yield calls("all_reduce", kept.tp, [*_norms(shape, stage, step), *(sums + head) * parts])
@@ -79,6 +81,24 @@ def key_calls(work: Training, shape: ModelShape, stage: Stage, step: Step) -> It
     yield calls("reduce_scatter", work.tp, both * len(stage.blocks))
 
 
+def _adapter_calls(
+    work: Training, shape: ModelShape, stage: Stage, step: Step,
+) -> Iterator[Calls]:
+    """Yield the calls of adapters that ranks divide by their rank: what A returns is gathered for a
+    B of columns, and added up in parts for one of rows; in backward the other way round."""
+    adapters, kept = step.layout.adapters, step.kept
+    if adapters is None:
+        return
+    size = step.tokens * adapters.rank * kept.element
+    again = [item for _ in range(sum(
+        models.is_recomputed(work.checkpointing, number) for number in stage.blocks))
+        for item in models.adapters_again(shape, work.checkpointing, adapters)[::2]]
+    rows = sum(item.name.removesuffix(".lora_A.weight").endswith(models.ROWWISE) for item in again)
+    every = len(stage.blocks) * len(models.block_adapters(shape, adapters)) // 2
+    yield calls("all_gather", kept.tp, [size] * (every + len(again) - rows) * step.parts)
+    yield calls("reduce_scatter", kept.tp, [size] * (every + rows) * step.parts)
+
+
 def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
     """Return the sizes of the gradients of norms, of which each rank has seen some tokens, or only
     its own heads.
@@ -88,7 +108,8 @@ def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
     exchanges = step.layout.groups.exchanges if step.layout.groups else 1
     size = step.kept.wide if step.parts == exchanges else WEIGHT_BYTES
     divided = ("norm.",) if step.kept.by_tokens else ("q_norm.", "k_norm.")
-    named = [item for item in stage.tensors(shape) if any(name in item.name for name in divided)]
+    named = [] if step.kept.adapters else [
+        item for item in stage.tensors(shape) if any(name in item.name for name in divided)]
     if shape.family == "bert":  # its head gathers tokens before it
         named = [item for item in named if not item.name.startswith("head.")]
     return [item.elements * size for item in named] * exchanges
@@ -256,7 +277,7 @@ def _flops(work: Training, stage: Stage) -> int:
     if isinstance(shape, any_model.ResNetShape):
         return any_model.stage_flops(shape, stage.blocks, work.batch_size)
     if adapters_of(work):  # which no strategy divides among stages
-        return hardware_flops(work) // work.dp
+        return hardware_flops(work) // (work.dp * work.tp) + _transform_flops(work, shape, stage)
     if layout_of(work).experts and shape.experts:
         return hardware_flops(work) // work.dp + _of_more_pairs(work, shape, stage)
     one, two = (dict(models.flops(replace(shape, layers=layers), work.batch_size))[models.EXECUTED]
@@ -268,7 +289,18 @@ def _flops(work: Training, stage: Stage) -> int:
     if work.loss == CHUNKED:  # which no strategy that divides a model takes
         head += 2 * shape.vocab * shape.hidden * shape.seq_length * work.batch_size
     every = len(stage.blocks) * (two - one) + again * of_recomputed + head
-    return context.shared_flops(work, every, 3 * len(stage.blocks) + again) // work.tp
+    return (context.shared_flops(work, every, 3 * len(stage.blocks) + again) // work.tp
+            + _transform_flops(work, shape, stage))
+
+
+def _transform_flops(work: Training, shape: ModelShape, stage: Stage) -> int:
+    """Return the FLOPs of the product before BERT's logits beyond a tensor part of it: it is whole
+    on each rank."""
+    if shape.family != "bert" or not stage.last:
+        return 0
+    of_weight = 4 if adapters_of(work) else 6
+    every = of_weight * shape.hidden * shape.hidden * shape.seq_length * work.batch_size
+    return every - every // work.tp
 
 
 def _of_more_pairs(work: Training, shape: ModelShape, stage: Stage) -> int:
@@ -335,8 +367,9 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
         again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks
                     if work.checkpointing != models.ATTENTION)
         of_keys = key_calls(work, shape, stage, step) if work.tp > work.kv_heads else ()
-        made += [GroupedCalls(one, work.tp, 1)
-                 for one in (*tensor_calls(shape, stage, step, again), *of_keys)]
+        made += [GroupedCalls(one, work.tp, 1) for one in (
+            *tensor_calls(shape, stage, step, again), *of_keys,
+            *_adapter_calls(work, shape, stage, step))]
     if layout.context:
         made += [GroupedCalls(one, work.cp, apart) for one in context.calls_of(
             work, layout.context, step, stage)]

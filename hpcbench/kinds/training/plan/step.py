@@ -78,8 +78,8 @@ def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     """Return the bytes of a token that one block keeps, if it is not computed again.
 
     A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
-    has a copy of its own; weights in 4 bits return the dtype of their input. No strategy here
-    divides adapters."""
+    has a copy of its own; weights in 4 bits return the dtype of their input.
+    What A returns is whole on ranks that divide the adapters."""
     adapters, copies, own = kept.adapters, kept.copies, shape.library == OWN_LIBRARY
     is_library_gpt = shape.family == "gpt" and not own
     mlp_too = adapters is None or adapters.has("mlp.up.weight")
@@ -88,9 +88,8 @@ def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     returned = (3 if shape.gated else 1) + _GELU_PARTS * is_library_gpt
     mlp = shape.inner * (returned * wide + mlp_too * kept.element)
     low_rank = _low_rank(shape, adapters) - _low_rank(shape, adapters, ATTENTION)
-    divided = mlp + low_rank * kept.element
     return (2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element
-            + divided // (1 if adapters else kept.tp) + attention_bytes(shape, kept))
+            + mlp // kept.tp + low_rank * kept.element + attention_bytes(shape, kept))
 
 
 def expert_block_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int, share: Share,
@@ -134,9 +133,9 @@ def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     returned_twice = turned or kept.exchanged or (kept.copies and adapters is not None)
     returned_twice &= adapters is None or adapters.has("attention.o.weight")
     results = shape.q_hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
-    results += _low_rank(shape, adapters, ATTENTION)
     divided = results * kept.element + shape.heads * _LOGSUMEXP + _head_norms(shape, kept)
-    return inputs * shape.hidden * kept.element + divided // (1 if adapters else kept.tp)
+    inputs = inputs * shape.hidden + _low_rank(shape, adapters, ATTENTION)
+    return inputs * kept.element + divided // kept.tp
 
 
 def unkept_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
@@ -153,8 +152,10 @@ def _each_with_keys(shape: ModelShape, kept: ActivationLayout) -> ModelShape:
 
 
 def _low_rank(shape: ModelShape, adapters: Adapters | None, part: str = "full") -> int:
-    """Return the elements that the A of a block's adapters return, or of those of a part."""
-    return adapters.rank * len(adapters_again(shape, part, adapters)) // 2 if adapters else 0
+    """Return the elements of a token that a block's adapters keep, or those of a part: what A
+    returns, and with DoRA what B and the frozen product do."""
+    return sum(item.extents[0] * (1 if ".lora_A." in item.name else 2 * adapters.dora)
+               for item in adapters_again(shape, part, adapters)) if adapters else 0
 
 
 def recomputed_bytes(shape: ModelShape, kept: ActivationLayout, checkpointing: str) -> int:
@@ -211,8 +212,7 @@ def working_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
 
     Those of a ring may be more, when the MLP has left what it kept: gradients of queries, keys and
     values are added up in fp32, in two places while they are sent."""
-    inner = (2 if shape.gated else 1) * shape.inner * kept.element // (
-        1 if kept.adapters else kept.tp)
+    inner = (2 if shape.gated else 1) * shape.inner * kept.element // kept.tp
     of_mlp = 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
     if not kept.ring:
         return of_mlp

@@ -187,6 +187,10 @@ _MOE = spec.StrategySpec(
     later_options=("capacity_factor",))
 
 
+def _of_tensor(ranks: int, _options: Mapping[str, Option]) -> spec.Degrees | str:
+    return spec.Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"
+
+
 RING, ULYSSES = "ring", "ulysses"
 _SHARING = MappingProxyType({
     "attention": Values(RING, (RING, ULYSSES)), "balance": Values("zigzag", ("zigzag", "none")),
@@ -398,9 +402,7 @@ _OF_MODEL = (
         meaning="every layer is divided among the ranks: heads, columns, words (Megatron)",
         runner=f"{_RUN}.tensor:TensorParallel", order=60,
         also=("tp", "tensor_parallel", "megatron"),
-        degrees=lambda ranks, _options: (
-            spec.Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"),
-        unfit=_unfit_tensors, layout=_model_layout, calls=_tensor_calls,
+        degrees=_of_tensor, unfit=_unfit_tensors, layout=_model_layout, calls=_tensor_calls,
         options=_TENSOR_OPTIONS, divides_model=True),
     _MODEL,
     replace(_MODEL, name="pipeline", order=80, also=("pp", "pipeline_parallel"),
@@ -437,13 +439,16 @@ _CONTEXT = spec.StrategySpec(
 
 
 _OPTIONS_OF: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "single": (), "data": ("bucket_mb",), "fsdp": ("reshard",)})
+    "single": (), "data": ("bucket_mb",), "fsdp": ("reshard",), "tensor": ()})
 """How frozen weights and adapters are spread -> the options that this has."""
 _CALLS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "single": (), "data": ("all_reduce",), "fsdp": ("all_gather", "reduce_scatter")})
+    "single": (), "data": ("all_reduce",), "fsdp": ("all_gather", "reduce_scatter"),
+    "tensor": ("all_reduce", "all_gather", "reduce_scatter")})
+DORA = "dora"
 _ADAPTER_OPTIONS = MappingProxyType({
     "over": Values("data", tuple(_OPTIONS_OF)), "rank": Values(16), "alpha": Values(32),
-    "targets": Values("all", tuple(TARGETS)), **BUCKETS, **RESHARD})
+    "targets": Values("all", tuple(TARGETS)), "variant": Values("lora", ("lora", DORA)),
+    **BUCKETS, **RESHARD})
 
 
 def _adapters_layout(work: Training, *, packed: bool) -> spec.Layout:
@@ -451,12 +456,15 @@ def _adapters_layout(work: Training, *, packed: bool) -> spec.Layout:
     return spec.Layout(
         groups=sharded_groups(work) if over == "fsdp" else None,
         buckets=bucketed(work) if over == "data" else None,
-        adapters=Adapters(int(work.option("rank")), str(work.option("targets")), packed))
+        adapters=Adapters(int(work.option("rank")), str(work.option("targets")), packed,
+                          work.option("variant") == DORA))
 
 
 def _adapters_degrees(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     if options["over"] == "single" and ranks > 1:
         return f"over=single trains on one rank, not on {ranks}: give world_size 1"
+    if options["over"] == "tensor":
+        return _of_tensor(ranks, options)
     return spec.Degrees(dp=ranks)
 
 
@@ -488,15 +496,37 @@ def _rows_are_blocks(work: Training) -> str | None:
                      ("hidden", work.hidden), ("inner", work.inner)) if extent % NF4_BLOCK), None)
 
 
+def _unfit_adapters(work: Training, *, packed: bool) -> str | None:
+    dora, rank = work.option("variant") == DORA, int(work.option("rank"))
+    divided = (
+        (packed, "torch divides no weights in 4 bits: take over=fsdp"),
+        (dora, f"peft takes norms of whole rows, for variant={DORA}: take over=fsdp"),
+        (work.tp > work.kv_heads, f"adapters of {work.kv_heads} key-value heads are not divided "
+         f"among {work.tp} ranks (tp): take over=fsdp"),
+        (rank % work.tp, f"rank={rank} cannot be divided evenly among {work.tp} ranks (tp)"))
+    if found := next((reason for holds, reason in divided if work.tp > 1 and holds), None):
+        return f"over=tensor: {found}"
+    reasons = (
+        (packed, "peft takes norms of weights when adapters are put in, before these are there to "
+         "be packed: take strategy lora"),
+        (work.compile, "peft looks up the class of a weight in each pass, of which torch makes no "
+         "graph"),
+        (keeps_products(work.checkpointing), "checkpointing operators would keep each product of A "
+         "and B, as large as a weight: take selective or full"))
+    found = next((f"variant={DORA}: {reason}" for holds, reason in reasons if dora and holds), None)
+    return found or (_rows_are_blocks(work) if packed else None)
+
+
 _LORA = spec.StrategySpec(
     name="lora", meaning="low-rank adapters are trained, the model is frozen (peft)",
     runner=f"{_RUN}.data:low_rank", order=100, degrees=_adapters_degrees, calls=_adapters_calls,
     layout=partial(_adapters_layout, packed=False), options=_ADAPTER_OPTIONS, idle=_other_ways,
-    cuts=tuple(BUCKETS), modules=("peft",),
+    cuts=tuple(BUCKETS), modules=("peft",), later_options=("variant",),
+    unfit=partial(_unfit_adapters, packed=False),
     ranks=lambda options: 1 if options["over"] == "single" else None, trained_part=_trained_part,
     alone_by=lambda work: "over=single" if work.option("over") == "single" else "")
 _QLORA = replace(
     _LORA, name="qlora", meaning="the same over weights in 4 bits (NF4, peft and bitsandbytes)",
     order=110, layout=partial(_adapters_layout, packed=True), modules=("peft", "bitsandbytes"),
-    unfit=_rows_are_blocks)
+    unfit=partial(_unfit_adapters, packed=True))
 SPECS = (*_OF_SAMPLES, _MOE, *_OF_MODEL, _CONTEXT, _LORA, _QLORA)

@@ -134,9 +134,10 @@ class LowRankReference(Reference):
             name: self._stored(adapters, name, weight.detach().to(device))
             for name, weight in self._model.named_parameters()}
         self._model.to(device, torch.float64)
-        self._targets = {
-            name: models.low_rank_tensors(models.Tensor(name, tuple(weight.shape)), adapters.rank)
-            for name, weight in self._model.named_parameters() if adapters.has(name)}
+        products = [models.Tensor(name, tuple(weight.shape))
+                    for name, weight in self._model.named_parameters() if adapters.has(name)]
+        self._targets = {one.name: (*models.low_rank_tensors(one, adapters.rank),
+                                    *models.magnitudes(one, adapters)) for one in products}
         return {part.name: self._model.initial(part.name, part.extents, SEED, device).to(
                     device, torch.float64).requires_grad_()
                 for parts in self._targets.values() for part in parts}
@@ -151,11 +152,17 @@ class LowRankReference(Reference):
         return weight.to(torch.float64)
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        added = {name: self._scale * self._trained[b.name] @ self._trained[a.name]
-                 for name, (a, b) in self._targets.items()}
-        weights = {name: weight + (added[name].t() if models.of_transposed(name) else added[name])
-                   if name in added else weight for name, weight in self._frozen.items()}
+        weights = self._frozen | {name: self._adapted(name, parts)
+                                  for name, parts in self._targets.items()}
         return functional_call(self._model, weights, (inputs,))
+
+    def _adapted(self, name: str, parts: Sequence[models.Tensor]) -> torch.Tensor:
+        a, b, *magnitude = (self._trained[part.name] for part in parts)
+        held = self._frozen[name]
+        weight = (held.t() if models.of_transposed(name) else held) + self._scale * b @ a
+        if magnitude:  # no gradient passes the norm (DoRA, section 4.3)
+            weight = magnitude[0][:, None] * weight / weight.detach().norm(dim=1, keepdim=True)
+        return weight.t() if models.of_transposed(name) else weight
 
 
 def _within(lengths: Sequence[int], device: torch.device) -> torch.Tensor:

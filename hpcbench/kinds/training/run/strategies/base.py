@@ -239,8 +239,8 @@ def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
     Otherwise the optimizer would add up a norm's partial gradient in each of its operations; that
     of an embedding may be whole where its weight is divided."""
     for parameter in parameters:
-        gradient = parameter.grad
-        if isinstance(parameter, DTensor) and gradient.placements != parameter.placements:
+        gradient = parameter.grad  # None of what is frozen
+        if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
             parameter.grad = gradient.redistribute(placements=parameter.placements)
 
 

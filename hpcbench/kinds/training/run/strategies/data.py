@@ -27,6 +27,7 @@ from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, Part
 from hpcbench.kinds.training.run.strategies import base
 from hpcbench.kinds.training.run.strategies.replica import Fsdp, Replica, evenly_spaced, whole
+from hpcbench.kinds.training.run.strategies.tensor import TensorParallel
 from hpcbench.operations.data import DTYPES, all_gather_tensor
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.operations.place import Place
@@ -224,7 +225,8 @@ _INSERTED = re.compile(r"\.(base_layer|default)(?=\.)")
 
 
 def low_rank(spec: Training, place: Place) -> base.Strategy:
-    kinds: dict[str, type[LowRank]] = {"single": LowRank, "data": Copies, "fsdp": Shards}
+    kinds: dict[str, type[LowRank]] = {
+        "single": LowRank, "data": Copies, "fsdp": Shards, "tensor": Divided}
     return kinds[str(spec.option("over"))](spec, place)
 
 
@@ -238,8 +240,8 @@ class LowRank(Replica):
         fill(model, part, self.spec, self.place.device)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        return base.make_optimizer(self.spec.optimizer, [
-            parameter for parameter in self.plain.parameters() if parameter.requires_grad])
+        return base.grouped_optimizer(self.spec.optimizer, (
+            parameter for parameter in self.plain.parameters() if parameter.requires_grad))
 
     def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((plain(name), one) for name, one in super().trained())
@@ -268,6 +270,10 @@ class Shards(LowRank, Fsdp):
     """Every rank has a part of each weight and of each adapter (fully_shard)."""
 
 
+class Divided(LowRank, TensorParallel):
+    """Every rank has a part of each layer and of its adapters (parallelize_module)."""
+
+
 def draft(spec: Training) -> Model:
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -283,7 +289,7 @@ def draft(spec: Training) -> Model:
     transposed = spec.library != OWN_LIBRARY and spec.family == "gpt"
     inject_adapter_in_model(LoraConfig(
         r=adapters.rank, lora_alpha=int(spec.option("alpha")), lora_dropout=0.0, bias="none",
-        fan_in_fan_out=transposed, target_modules=names), model,
+        fan_in_fan_out=transposed, use_dora=adapters.dora, target_modules=names), model,
         low_cpu_mem_usage=True)
     return model
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -101,8 +101,9 @@ class Divider:
             styles[name] = PrepareModuleInput(
                 input_layouts=(outside, *others), desired_input_layouts=(Replicate(), *others))
             present = (child for child in first if getattr(getattr(block, name), child) is not None)
-            styles |= {f"{name}.{child}": self._by_columns(child) for child in present}
-            styles[f"{name}.{last}"] = RowwiseParallel(output_layouts=outside)
+            for child in present:
+                styles |= _columns(block, f"{name}.{child}", self._by_columns(child))
+            styles |= _rows(block, f"{name}.{last}", outside)
             if name == "attention" and block.attention.q_norm is not None:
                 styles |= {f"attention.{each}_norm": SequenceParallel(
                     sequence_dim=1, use_local_output=True) for each in "qk"}  # of a rank's heads
@@ -131,6 +132,31 @@ class Divider:
                 "logits": logits}
         logits.input_layouts = (outside,)
         return {"norm": SequenceParallel(use_local_output=True), "logits": logits}
+
+
+def _is_adapted(block: nn.Module, name: str) -> bool:
+    return hasattr(block.get_submodule(name), "base_layer")  # as peft calls the frozen product
+
+
+def _columns(block: nn.Module, name: str, plain: ParallelStyle) -> Styles:
+    """Divide a product by outputs; of an adapter B by outputs and A by the rank, for a gather."""
+    if not _is_adapted(block, name):
+        return {name: plain}
+    return {f"{name}.base_layer": ColwiseParallel(),
+            f"{name}.lora_A.default": ColwiseParallel(use_local_output=False),
+            f"{name}.lora_B.default": ColwiseParallel(input_layouts=Shard(-1))}
+
+
+def _rows(block: nn.Module, name: str, outside: Placement) -> Styles:
+    """Divide a product by inputs; an adapter, too, so that one sum has both."""
+    if not _is_adapted(block, name):
+        return {name: RowwiseParallel(output_layouts=outside)}
+    return {name: PrepareModuleOutput(output_layouts=Partial(), desired_output_layouts=outside),
+            f"{name}.lora_A.default": RowwiseParallel(
+                output_layouts=Shard(-1), use_local_output=False),
+            **{f"{name}.{part}": RowwiseParallel(
+                output_layouts=Partial(), use_local_output=False)
+               for part in ("base_layer", "lora_B.default")}}
 
 
 class TensorParallel(Replica):
