@@ -14,7 +14,7 @@ trap 'rm -rf "$copy"' EXIT
 git ls-files -z --cached --others --exclude-standard | tar --null -T - --ignore-failed-read -c |
     tar -x -C "$copy"
 cd "$copy"
-rm -r hpcbench/{analysis,validation,api,interop,compat,fleet} \
+rm -r hpcbench/{analysis,validation,api,interop,compat,fleet,prediction} \
     hpcbench/kinds/{primitive,training,memory,replay,hardware,function}
 export PATH=$venv/bin:$PATH PYTHONPATH=$copy OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 python -m pytest -q -n 2 --dist loadfile -p no:cacheprovider -p no:hpcbench @tests/core.txt "$@"

@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "analysis": (), "validation": (), "api": (), "interop": (), "fleet": ("analysis",)}
+    "analysis": (), "validation": (), "api": (), "interop": (), "fleet": ("analysis",),
+    "prediction": ()}
 """Folders behind a wall, each with those of the others that it needs."""
 IN_FOLDERS = ("interop", "fleet")
 """Those with a row for each of their folders."""
@@ -98,6 +99,8 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
                    "report"),
     "fleet.acceptance": (*PLANNING, "plan", "trace", "gen_config"),
     "fleet.soak": (*MACHINE, "launch", "reduce", "answers", "resume", "run"),
+    # other numbers of ranks
+    "prediction": (*READING, "answers", "views", "report", "commands"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "answers", "kinds.*.plan", "kinds.*.run",
                 "kinds.*.derive", "kinds.*.present"),

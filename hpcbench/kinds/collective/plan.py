@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hpcbench.config.axes import TORCH, UNEVEN, library_of
 from hpcbench.operations import collectives
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.loads import (
     MATRIX,
     ByteMatrix,
@@ -25,7 +26,14 @@ from hpcbench.plan import points as measured
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.support import resolve_device, traits_of, unsupported
-from hpcbench.plan.workload import Choice, Features, Label, Workload
+from hpcbench.plan.workload import (
+    Choice,
+    Features,
+    Label,
+    RepeatedCall,
+    StepDemand,
+    Workload,
+)
 from hpcbench.records import dataclass
 from hpcbench.units import format_bytes, plural
 
@@ -418,6 +426,14 @@ class CollectivePlanner(Planner):
     def advice(self, work: Workload, available_bytes: int) -> str:
         assert isinstance(work, Collective)
         return advice(work, available_bytes)
+
+    def demand(self, case: Case) -> StepDemand | None:
+        work = case.workload
+        assert isinstance(work, Collective)
+        if work.split != "even" or case.arrival != TOGETHER:
+            return None
+        return StepDemand(0.0, (RepeatedCall(
+            work.collective, case.group_size, work.group_stride, 1, work.size_bytes),))
 
 
 def catalogue() -> dict[str, dict[str, Any]]:

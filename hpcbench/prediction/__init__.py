@@ -1,0 +1,1 @@
+"""Predictions for numbers of ranks that nobody measured (docs/predict.md)."""

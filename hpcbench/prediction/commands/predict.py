@@ -1,0 +1,65 @@
+"""``hpcbench predict``: what a sweep will take on other numbers of ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from hpcbench.commands.flags import (
+    CASES,
+    MOST_RANKS,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    verbosity_of,
+)
+from hpcbench.errors import UsageError
+
+
+def predict(
+    files: Annotated[list[Path], typer.Argument(
+        metavar="RESULTS...", help="results.h5 or its folder; runs on several numbers of ranks.")],
+    world_size: Annotated[str, typer.Option(
+        "--world-size", metavar="N[,N...]", help="Numbers of ranks to predict for.")],
+    only: Annotated[Optional[list[str]], typer.Option(
+        "--case", metavar="WORDS", rich_help_panel=CASES,
+        help="Only cases with these words in their labels; repeatable.")] = None,
+    price: Annotated[Optional[float], typer.Option(
+        "--price", min=0.0, metavar="PRICE", help="Price of a device for an hour.")] = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
+) -> None:
+    """Predict times on numbers of ranks that were not measured, with intervals.
+
+    Examples:
+        hpcbench predict results/2 results/4 results/8 --world-size 64
+        hpcbench predict results/* --world-size 64,512 --case "gpt2 fsdp"
+        hpcbench predict results/* --world-size 512 --json"""
+    from hpcbench.prediction import present
+    from hpcbench.prediction.predict import predict as predictions
+    from hpcbench.report.answer_lines import opened
+    from hpcbench.report.terminal import Sentence, print_document, print_lines
+
+    verbosity = verbosity_of(verbose, quiet)
+    verbosity.details([f"reads {path.absolute()}" for path in files])
+    ranks = _numbers(world_size)
+    with opened(files) as runs, verbosity.stage("laws"):
+        found = predictions(runs, ranks, only or (), price)
+    if as_json:
+        print_document(present.plain(found))
+        return
+    table = present.table(found)
+    lines = [table] if table and not quiet else []
+    told = [] if quiet else [Sentence(text) for text in present.sentences(found)]
+    print_lines([*lines, *told, Sentence(present.result(found), style="bold")], whole=verbose)
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers in ``8,64``. Raises UsageError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= MOST_RANKS for part in parts):
+        raise UsageError(f"--world-size {text}: write numbers of ranks from 1 to {MOST_RANKS}, "
+                         "separated by commas, as 64,512")
+    return sorted({int(part) for part in parts})

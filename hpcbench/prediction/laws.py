@@ -1,0 +1,253 @@
+"""Laws of isolated collectives: t(n, S) = a + alpha steps(n) + beta share(n) S, coefficients not
+below 0 (Hockney 1994), with the steps and bytes of an algorithm (Thakur, Rabenseifner, Gropp 2005,
+doi 10.1177/1094342005051521) for n ranks and a size S as nccl-tests counts it.
+
+Algorithms change with the size: a law has up to three ranges of sizes, each with its own algorithm
+and coefficients. Which, the Bayesian information criterion (Schwarz 1978) decides. The error of a
+prediction is that of predictions of what was left out: of each number of ranks by the law of all
+others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.records import dataclass
+from hpcbench.statistics.order import Interval, t_quantile
+
+FEWEST_RANK_COUNTS = 3
+"""A law over ranks needs as many numbers of them."""
+MOST_RANGES = 3
+FEWEST_POINTS = 4
+"""A range of sizes has more points than its law has coefficients."""
+COEFFICIENTS = 3
+NEAR = 4.0
+"""Errors of a law are those at sizes within this factor."""
+LEAST_MISFIT = 0.03
+"""Relative error of a law itself, which bounds how much more a certain median weighs."""
+LEAST_ERROR = 0.01
+"""Standard error of a median, relative, at least: medians of one run are no more certain."""
+TAIL = 0.025
+Array = npt.NDArray[np.float64]
+
+
+class Algorithm(NamedTuple):
+    """How a collective sends: steps after one another, and bytes through a rank over S."""
+
+    name: str
+    steps: Callable[[float], float]
+    share: Callable[[float], float]
+
+
+def _rounds(ranks: float) -> float:
+    return float(math.ceil(math.log2(ranks)))
+
+
+def _others(ranks: float) -> float:
+    return ranks - 1
+
+
+def _parts(ranks: float) -> float:
+    return (ranks - 1) / ranks
+
+
+def _once(_ranks: float) -> float:
+    return 1.0
+
+
+def _never(_ranks: float) -> float:
+    return 0.0
+
+
+_RING, _LINEAR = Algorithm("ring", _others, _parts), Algorithm("linear", _others, _others)
+_HALVING, _TREE = (Algorithm("halving", _rounds, _parts),
+                   Algorithm("binomial tree", _rounds, _rounds))
+_CHAIN, _PIPELINED = (Algorithm("pipelined chain", _others, _once),
+                      Algorithm("pipelined tree", _rounds, _once))
+_PARTS = (Algorithm("binomial tree", _rounds, _parts), Algorithm("linear", _others, _parts))
+_DOUBLING = Algorithm("recursive doubling", _rounds, _rounds)
+ALGORITHMS: Mapping[str, tuple[Algorithm, ...]] = MappingProxyType({
+    "all_reduce": (_RING, Algorithm("halving and doubling", _rounds, _parts), _DOUBLING,
+                   _PIPELINED),
+    "all_gather": (_RING, Algorithm("recursive doubling", _rounds, _parts)),
+    "reduce_scatter": (_RING, _HALVING, _DOUBLING),
+    "broadcast": (_TREE, Algorithm("scatter and ring", lambda n: _rounds(n) + n - 1, _parts),
+                  _LINEAR, _CHAIN, _PIPELINED),
+    "reduce": (_TREE, _HALVING, _LINEAR, _CHAIN, _PIPELINED),
+    "gather": _PARTS,
+    "scatter": _PARTS,
+    "all_to_all": (Algorithm("pairwise", _others, _parts), Algorithm("Bruck", _rounds, _rounds)),
+    "send_recv": (Algorithm("one message", _once, _once),),
+    "barrier": (Algorithm("dissemination", _rounds, _never),),
+})
+"""Factors that do not depend on n (the 2 of all_reduce) are part of a law's coefficients."""
+
+
+class Points(NamedTuple):
+    """Medians of one series: numbers of ranks, sizes in bytes, times in s, relative errors; each
+    (point,)."""
+
+    ranks: Array
+    sizes: Array
+    times_s: Array
+    errors: Array
+
+    def where(self, kept: npt.NDArray[np.bool_]) -> Points:
+        return Points(*(column[kept] for column in self))
+
+
+class SizeRange(NamedTuple):
+    """An algorithm and its coefficients (s, s, s a byte) below a size in bytes."""
+
+    below: float
+    algorithm: Algorithm
+    values: tuple[float, ...]
+
+    def time_s(self, ranks: float, size: float) -> float:
+        fixed, step, byte = self.values
+        return fixed + step * self.algorithm.steps(ranks) + (
+            byte * self.algorithm.share(ranks) * size)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The law of a series. ``score`` is its criterion: less is better."""
+
+    ranges: tuple[SizeRange, ...]
+    score: float
+
+    def at(self, size: float) -> SizeRange:
+        return next((one for one in self.ranges if size < one.below), self.ranges[-1])
+
+    def time_s(self, ranks: float, size: float) -> float:
+        return self.at(size).time_s(ranks, size)
+
+    def logs(self, points: Points) -> Array:
+        """Return the logarithms of measured over fitted times."""
+        fitted = [self.time_s(n, size) for n, size in zip(points.ranks, points.sizes, strict=True)]
+        return np.asarray(np.log(points.times_s / np.array(fitted)))
+
+
+def fit(collective: str, points: Points) -> Fit:
+    """Return the law of a series with the least criterion. Raises KeyError of a collective without
+    algorithms."""
+    sizes = np.unique(points.sizes)
+    fits = [found for count in range(min(MOST_RANGES, len(sizes))) for cuts in combinations(
+        range(1, len(sizes)), count) if (found := _with_cuts(collective, points, sizes, cuts))]
+    return min(fits, key=lambda one: one.score)
+
+
+def _with_cuts(
+    collective: str, points: Points, sizes: Array, cuts: Sequence[int],
+) -> Fit | None:
+    """Return the law with ranges that begin at these sizes; None where one has too few points."""
+    edges = [*(math.sqrt(sizes[cut - 1] * sizes[cut]) for cut in cuts), math.inf]
+    ranges, squares, parameters, begin = [], 0.0, 2 * len(cuts), 0.0
+    for edge in edges:
+        inside = points.where((points.sizes >= begin) & (points.sizes < edge))
+        if len(inside.sizes) < FEWEST_POINTS and cuts:
+            return None
+        algorithm, (values, square) = min(
+            ((one, _coefficients(one, inside)) for one in ALGORITHMS[collective]),
+            key=lambda item: item[1][1])
+        ranges.append(SizeRange(edge, algorithm, values))
+        squares, begin = squares + square, edge
+        parameters += sum(value > 0 for value in values)
+    count = len(points.sizes)
+    mean = squares / count + float((points.errors ** 2).mean())
+    return Fit(tuple(ranges), count * math.log(mean) + parameters * math.log(count))
+
+
+def _coefficients(algorithm: Algorithm, points: Points) -> tuple[tuple[float, ...], float]:
+    """Return those with the least squares of weighted relative residuals, and these, of a mean
+    weight of 1."""
+    from scipy.optimize import nnls
+
+    columns = np.array([(1.0, algorithm.steps(n), algorithm.share(n) * size) for n, size in zip(
+        points.ranks, points.sizes, strict=True)]) / points.times_s[:, None]
+    scales = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
+    weights = 1 / np.hypot(points.errors, LEAST_MISFIT)
+    weights /= math.sqrt(float((weights ** 2).mean()))
+    values = nnls(columns / scales * weights[:, None], weights)[0] / scales
+    return tuple(map(float, values)), float((((columns @ values - 1) * weights) ** 2).sum())
+
+
+def _near(sizes: Array, size: float) -> npt.NDArray[np.bool_]:
+    """Return which points have a size within a factor of NEAR of one, or the next to it."""
+    apart = np.abs(np.log2(np.maximum(sizes, 1)) - math.log2(max(size, 1)))
+    return np.asarray(apart <= max(math.log2(NEAR), float(apart.min())) + 1e-9)
+
+
+class LawTime(NamedTuple):
+    """A predicted time in s with its 95 % interval; ``log_error`` is the standard error of its
+    logarithm with ``degrees`` of freedom. ``beyond``: of which measured range it is outside."""
+
+    time: Interval
+    log_error: float
+    degrees: int
+    beyond: tuple[str, ...]
+
+
+def with_error(time_s: float, log_error: float, degrees: int) -> Interval:
+    half = t_quantile(TAIL, degrees) * log_error
+    return Interval(time_s, time_s * math.exp(-half), time_s * math.exp(half))
+
+
+@dataclass(frozen=True)
+class CallLaw:
+    """The law of a series of a collective, and how well it predicts what it has not seen."""
+
+    collective: str
+    points: Points
+
+    @cached_property
+    def fit(self) -> Fit:
+        return fit(self.collective, self.points)
+
+    @cached_property
+    def rank_counts(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in np.unique(self.points.ranks))
+
+    @cached_property
+    def left_out(self) -> Mapping[int, tuple[Array, Array]]:
+        """Return number of ranks -> its sizes, and the logarithms of its measured times over those
+        that the law of all other numbers predicts."""
+        return {n: (own.sizes, fit(self.collective, self.points.where(
+            self.points.ranks != n)).logs(own))
+            for n in self.rank_counts for own in [self.points.where(self.points.ranks == n)]}
+
+    def why_not(self, ranks: int) -> str:
+        """Return why the law says nothing of so many ranks; "" if it does."""
+        if ranks in self.rank_counts or len(self.rank_counts) >= FEWEST_RANK_COUNTS:
+            return ""
+        counts = ", ".join(map(str, self.rank_counts))
+        return (f"{self.collective} was measured on {counts} ranks: a law over ranks needs "
+                f"{FEWEST_RANK_COUNTS} numbers of them")
+
+    def predict(self, ranks: int, size: float) -> LawTime:
+        """Return the time of a call. A number of ranks that was measured has the scatter of points
+        of near sizes; others the error of what was left out, which grows with each doubling."""
+        stretch = 1.0
+        if ranks in self.rank_counts:
+            logs = self.fit.logs(self.points)[_near(self.points.sizes, size)]
+            degrees = len(logs) - COEFFICIENTS
+        else:
+            logs = np.array([math.sqrt(float((errors[_near(sizes, size)] ** 2).mean()))
+                             for sizes, errors in self.left_out.values()])
+            degrees = len(logs) - 1
+            stretch += max(0.0, math.log2(ranks / self.rank_counts[-1]))
+        error = math.hypot(float(np.sqrt((logs ** 2).mean())) * stretch, LEAST_ERROR)
+        return LawTime(with_error(self.fit.time_s(ranks, size), error, max(degrees, 1)), error,
+                       max(degrees, 1), tuple(self._beyond(ranks, size)))
+
+    def _beyond(self, ranks: int, size: float) -> list[str]:
+        low, high = float(self.points.sizes.min()), float(self.points.sizes.max())
+        return ["ranks"] * (not self.rank_counts[0] <= ranks <= self.rank_counts[-1]) + [
+            "size"] * (not low * 0.99 <= size <= high * 1.01)

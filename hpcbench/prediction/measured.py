@@ -1,0 +1,153 @@
+"""What predictions rest on: the timed cases of several files, with what a call of each demands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hpcbench.answers.answer import Run
+from hpcbench.plan.case import Case, Planner, planner_of
+from hpcbench.plan.workload import RepeatedCall, StepDemand
+from hpcbench.prediction.laws import LEAST_ERROR, Points
+from hpcbench.records import dataclass
+from hpcbench.reduce.kind_facts import CallWork
+from hpcbench.reduce.results import CaseResult
+from hpcbench.units import grouped
+
+_TO_STANDARD_ERROR = 3.92
+"""The 95 % interval of a median is so many standard errors wide, if it is normal."""
+_UNKNOWN_ERROR = 0.05
+"""The relative standard error of a median without an interval."""
+_TO_DEVIATION = 1.349
+"""The quartiles of a normal distribution are so many deviations apart."""
+Key = tuple[object, ...]
+
+
+class JobShape(NamedTuple):
+    """Ranks of a job, and how many are on a node; they lie in order."""
+
+    ranks: int
+    on_node: int
+
+    def has_one_node(self, call: RepeatedCall) -> bool:
+        """Return whether a group of a call lies in one node."""
+        return (call.ranks - 1) * call.stride < self.on_node
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCase:
+    """A measured case: ``key`` is equal where only the number of ranks differs. ``error`` is the
+    relative standard error of the median, ``spread`` the relative deviation of its samples.
+    ``alone``: one rank by itself, the base of all ways of its ``task``."""
+
+    run: Run
+    item: CaseResult
+    demand: StepDemand
+    place: JobShape
+    key: Key
+    task: Key
+    alone: bool
+    time_s: float
+    error: float
+    spread: float
+
+    @property
+    def ranks(self) -> int:
+        return self.item.case.world_size
+
+    @property
+    def is_collective(self) -> bool:
+        return self.demand.flops == 0 and len(self.demand.calls) == 1 and (
+            self.demand.calls[0].number == 1)
+
+
+def key_of(case: Case, device: str) -> Key:
+    """Return what is the same for a case on any number of ranks."""
+    axes = tuple(sorted((name, repr(value)) for name, value in case.workload.choice().axes.items()))
+    return (case.kind, case.backend, device.partition(":")[0], case.env, case.mode, case.batch,
+            case.cuda_graph, axes)
+
+
+def timed_cases(runs: Sequence[Run]) -> tuple[list[TimedCase], dict[str, int]]:
+    """Return the cases with times, and why others are left out -> how many."""
+    planners: dict[str, Planner] = {}
+    cases: list[TimedCase] = []
+    left: dict[str, int] = {}
+    for run in runs:
+        for item in run.results.cases:
+            made = _timed(run, item, planners)
+            if isinstance(made, TimedCase):
+                cases.append(made)
+            else:
+                left[made] = left.get(made, 0) + 1
+    return cases, left
+
+
+def _timed(run: Run, item: CaseResult, planners: dict[str, Planner]) -> TimedCase | str:
+    case, stats = item.case, item.statistics
+    if stats is None or not stats.median_s > 0:
+        return item.status
+    if run.results.run.injected:
+        return "with injected faults"
+    planner = planners.setdefault(case.kind, planner_of(case.kind))
+    demand = planner.demand(case)
+    if demand is None:
+        return f"of kind {case.kind} that no law describes"
+    work = next(iter(run.facts(item, CallWork)), None)
+    nodes = max(len(run.results.run.nodes), 1)
+    ends = stats.reliable_interval
+    error = (ends[1] - ends[0]) / stats.median_s / _TO_STANDARD_ERROR if ends else _UNKNOWN_ERROR
+    return TimedCase(
+        run, item, demand, JobShape(case.world_size, math.ceil(run.results.run.world_size / nodes)),
+        key_of(case, item.device or case.device), work.task if work else (),
+        bool(work and work.alone and case.world_size == 1), stats.median_s,
+        max(error, LEAST_ERROR), (stats.p75_s - stats.p25_s) / stats.median_s / _TO_DEVIATION)
+
+
+class SeriesKey(NamedTuple):
+    """Isolated calls that one law describes: ``on_node`` ranks on each of several nodes, or 0
+    within one. ``rest`` is what else may differ, as the dtype."""
+
+    collective: str
+    backend: str
+    device: str
+    on_node: int
+    rest: Key
+
+
+def series_of(cases: Sequence[TimedCase]) -> Mapping[SeriesKey, list[TimedCase]]:
+    return grouped((_series_key(case), case) for case in cases
+                   if case.is_collective and case.demand.calls[0].ranks > 1)
+
+
+def _series_key(case: TimedCase) -> SeriesKey:
+    call, of = case.demand.calls[0], case.item.case
+    axes = of.workload.choice().axes
+    rest = tuple(sorted((name, repr(value)) for name, value in axes.items()
+                        if name not in ("requested_bytes", "groups", "group_stride")))
+    device = (case.item.device or of.device).partition(":")[0]
+    return SeriesKey(call.collective, of.backend, device,
+                     0 if case.place.has_one_node(call) else case.place.on_node,
+                     (of.env, of.mode, of.batch, of.cuda_graph, rest))
+
+
+def points_of(cases: Sequence[TimedCase]) -> Points:
+    """Return the points of a series; equal ones of several files stay apart."""
+    rows = np.array([(case.demand.calls[0].ranks, case.demand.calls[0].size_bytes, case.time_s,
+                      case.error) for case in cases], float)
+    return Points(*rows.T)
+
+
+def steps_of(cases: Sequence[TimedCase], key: Key) -> Iterator[TimedCase]:
+    """Yield the cases of a key, and where one has a task the single rank that is its base."""
+    own = [case for case in cases if case.key == key]
+    yield from own
+    tasks = {case.task for case in own if case.task}
+    ways = {(case.item.case.backend, case.key[2]) for case in own}
+    if not any(case.ranks == 1 for case in own):
+        bases = [case for case in cases if case.alone and case.task in tasks
+                 and case.key[2] in {device for _, device in ways}]
+        yield from bases[:1]

@@ -1,0 +1,8 @@
+"""What this part offers, as the packages of others do: named by ``entry_points.txt`` beside it."""
+
+from __future__ import annotations
+
+from hpcbench.registry import CommandSpec
+
+COMMANDS = (CommandSpec("predict", "hpcbench.prediction.commands.predict:predict",
+                        heading="Read results"),)

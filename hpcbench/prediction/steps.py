@@ -1,0 +1,163 @@
+"""The time of a step on other numbers of ranks: computing as measured, plus its collectives by
+their laws, as far as computing does not hide them.
+
+t(n) = c F(n) J(n) + x sum of calls(n): F are the FLOPs of the busiest rank, J how much longer the
+slowest of n ranks takes, from the measured spread of samples, and x the part of the calls that is
+exposed. c and x follow from the measured steps, by least squares of relative residuals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from hpcbench.plan.workload import RepeatedCall, StepDemand
+from hpcbench.prediction.laws import LEAST_ERROR, Array, CallLaw, LawTime, with_error
+from hpcbench.prediction.measured import JobShape, SeriesKey, TimedCase
+from hpcbench.records import dataclass
+from hpcbench.statistics.distributions import distributions
+from hpcbench.statistics.order import Interval
+
+FEWEST_RANK_COUNTS = 3
+COMPUTE = "computing"
+
+
+class Refused(Exception):  # noqa: N818  (no error: the answer that the data do not carry)
+    """Why there is no prediction, and what to measure."""
+
+
+@dataclass(frozen=True)
+class Laws:
+    """The laws of all isolated calls that were measured."""
+
+    laws: Mapping[SeriesKey, CallLaw]
+
+    def of(self, call: RepeatedCall, place: JobShape, backend: str, device: str) -> CallLaw:
+        """Return the law of a call's collective there, of several that with most points. Raises
+        Refused if there is none."""
+        within = place.has_one_node(call)
+        fit = [(key, law) for key, law in self.laws.items() if key[:3] == (
+            call.collective, backend, device)]
+        near = [law for key, law in fit if (key.on_node == 0) == within]
+        if near:
+            return max(near, key=lambda law: len(law.points.sizes))
+        where = "within a node" if within else "between nodes"
+        raise Refused(f"no isolated {call.collective} of {backend} was measured"
+                      + (f" {where}" if fit else ""))
+
+    def time(self, call: RepeatedCall, place: JobShape, backend: str, device: str) -> LawTime:
+        """Return the time of one call. Raises Refused."""
+        law = self.of(call, place, backend, device)
+        if why := law.why_not(call.ranks):
+            raise Refused(why)
+        return law.predict(call.ranks, call.size_bytes)
+
+
+class Term(NamedTuple):
+    """A part of a predicted step: its time, and the standard error of that, in s."""
+
+    name: str
+    seconds: float
+    error_s: float
+    beyond: tuple[str, ...] = ()
+
+
+class StepTime(NamedTuple):
+    """A predicted step with its 95 % interval, and its parts, the longest first."""
+
+    time: Interval
+    terms: tuple[Term, ...]
+    beyond: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def slowest_of(ranks: int, spread: float) -> float:
+    """Return how many times the median the slowest of so many ranks takes in the mean, by Blom's
+    approximation for a normal spread."""
+    if ranks == 1:
+        return 1.0
+    score = float(distributions().ndtri((ranks - 0.375) / (ranks + 0.25)))
+    return 1 + spread * score
+
+
+@dataclass(frozen=True)
+class StepLaw:
+    """The law of one step over ranks, from the cases that measured it."""
+
+    cases: tuple[TimedCase, ...]
+    laws: Laws
+    backend: str
+    device: str
+
+    @cached_property
+    def rank_counts(self) -> tuple[int, ...]:
+        return tuple(sorted({case.ranks for case in self.cases}))
+
+    @cached_property
+    def spread(self) -> float:
+        """Return the spread of computing: that of the fewest ranks, which wait least."""
+        least = min(self.cases, key=lambda case: case.ranks)
+        return least.spread
+
+    def columns(self, demand: StepDemand, place: JobShape) -> tuple[float, float]:
+        """Return the FLOPs of the slowest rank, and the time of all its calls by themselves."""
+        return (demand.flops * slowest_of(place.ranks, self.spread),
+                sum(part.seconds for part in self.calls(demand, place)))
+
+    def calls(self, demand: StepDemand, place: JobShape) -> list[Term]:
+        terms = []
+        for call in demand.calls:
+            if call.ranks > 1:
+                one = self.laws.time(call, place, self.backend, self.device)
+                seconds = call.number * one.time.value
+                terms.append(Term(call.collective, seconds, seconds * one.log_error, one.beyond))
+        return terms
+
+    def coefficients(self, without: int = 0) -> tuple[float, float]:
+        """Return c and x, from all cases but those of one number of ranks."""
+        from scipy.optimize import nnls
+
+        kept = [case for case in self.cases if case.ranks != without]
+        times = np.array([case.time_s for case in kept])
+        columns = np.array([self.columns(case.demand, case.place) for case in kept])
+        columns = columns / times[:, None]
+        scales = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
+        compute, exposed = nnls(columns / scales, np.ones(len(kept)))[0] / scales
+        return float(compute), float(exposed)
+
+    @cached_property
+    def left_out(self) -> Array:
+        """Return the logarithm of the measured time over that predicted by all others, for each
+        number of ranks."""
+        errors = []
+        for n in self.rank_counts:
+            own = [case for case in self.cases if case.ranks == n]
+            known = np.array(self.coefficients(without=n))
+            errors += [float(np.mean([math.log(case.time_s / max(float(
+                known @ np.array(self.columns(case.demand, case.place))), 1e-12))
+                for case in own]))]
+        return np.array(errors)
+
+    def predict(self, demand: StepDemand, place: JobShape) -> StepTime:
+        """Return the time of a step. Raises Refused where the data do not carry it."""
+        if len(self.rank_counts) < FEWEST_RANK_COUNTS:
+            counts = ", ".join(map(str, self.rank_counts))
+            raise Refused(f"the step was measured on {counts} ranks: a law over ranks needs "
+                          f"{FEWEST_RANK_COUNTS} numbers of them")
+        compute, exposed = self.coefficients()
+        parts = [Term(COMPUTE, compute * self.columns(demand, place)[0], 0.0), *(
+            term._replace(seconds=exposed * term.seconds, error_s=exposed * term.error_s)
+            for term in self.calls(demand, place))]
+        total = sum(term.seconds for term in parts)
+        stretch = 1 + max(0.0, math.log2(place.ranks / self.rank_counts[-1]))
+        misfit = float(np.sqrt((self.left_out ** 2).mean())) * stretch
+        of_laws = math.hypot(*(term.error_s for term in parts)) / total
+        error = math.hypot(misfit, of_laws, LEAST_ERROR)
+        beyond = ["ranks"] * (not self.rank_counts[0] <= place.ranks <= self.rank_counts[-1])
+        beyond += [name for term in parts for name in term.beyond]
+        return StepTime(with_error(total, error, len(self.rank_counts) - 1),
+                        tuple(sorted(parts, key=lambda term: -term.seconds)),
+                        tuple(dict.fromkeys(beyond)))
