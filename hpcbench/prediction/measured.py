@@ -89,7 +89,7 @@ def timed_cases(runs: Sequence[Run]) -> tuple[list[TimedCase], dict[str, int]]:
 def _timed(run: Run, item: CaseResult, planners: dict[str, Planner]) -> TimedCase | str:
     case, stats = item.case, item.statistics
     if stats is None or not stats.median_s > 0:
-        return item.status
+        return f"without a time ({item.status})"
     if run.results.run.injected:
         return "with injected faults"
     planner = planners.setdefault(case.kind, planner_of(case.kind))

@@ -28,8 +28,11 @@ from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork, facts_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.order import Interval
+from hpcbench.units import format_seconds
 
 HOUR_S = 3600
+WIDEST = 4.0
+"""An interval that ends above so many times its value says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +74,20 @@ class Predictions:
 
 def predict(
     runs: Sequence[Run], world_sizes: Sequence[int], only: Sequence[str] = (),
-    price: float | None = None,
+    price: float | None = None, on_node: int | None = None,
 ) -> Predictions:
-    """Return the predictions of each file's sweep for each number of ranks.
+    """Return the predictions of each file's sweep for each number of ranks, ``on_node`` of them on
+    a node, or as many as most nodes had.
 
     Raises UsageError if nothing is measured, or no case has the words of ``only``."""
     cases, left = timed_cases(runs)
     if not cases:
         raise UsageError("nothing to predict from: no case that a law describes has a time")
+    most = on_node or max(case.place.on_node for case in cases)
     measured = {key: CallLaw(key.collective, points_of(same))
                 for key, same in series_of(cases).items() if key.collective in ALGORITHMS}
     planned = [(case, place) for ranks in world_sizes
-               for case, place in _planned(runs, cases, ranks)
+               for case, place in _planned(runs, cases, JobShape(ranks, min(ranks, most)))
                if all(word.lower() in case.label.lower() for word in only)]
     if not planned:
         raise UsageError(f"--case {' '.join(only)}: no planned case has all these words")
@@ -92,18 +97,17 @@ def predict(
 
 
 def _planned(
-    runs: Sequence[Run], cases: Sequence[TimedCase], ranks: int,
+    runs: Sequence[Run], cases: Sequence[TimedCase], place: JobShape,
 ) -> Iterator[tuple[Case, JobShape]]:
     """Yield the cases of the files' sweeps on so many ranks, each once, and where they lie."""
-    on_node = max(case.place.on_node for case in cases)
     seen: set[object] = set()
     for run in runs:
         raw = _on_all_ranks(run.results.plan.config)
-        for case in make_plan(check_config(raw, run.path), ranks).cases:
+        for case in make_plan(check_config(raw, run.path), place.ranks).cases:
             key = key_of(case, _device_of(case, cases))
-            if key not in seen and case.world_size == ranks and not case.skip:
+            if key not in seen and case.world_size == place.ranks and not case.skip:
                 seen.add(key)
-                yield case, JobShape(ranks, min(on_node, ranks))
+                yield case, place
 
 
 def _on_all_ranks(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,6 +137,10 @@ def _predicted(
         if not known:
             raise Refused("this case was not measured on any number of ranks")
         step = _step(case, place, known, laws, device)
+        if step.time.ends[1] > WIDEST * step.time.value:
+            low, high = map(format_seconds, step.time.ends)
+            raise Refused(f"its 95 % interval would be {low} to {high}: measure more numbers of "
+                          "ranks, with more passes")
     except Refused as why:
         return replace(made, refused=str(why))
     return _with_rates(replace(made, step=step), known, price)

@@ -23,6 +23,9 @@ def predict(
         metavar="RESULTS...", help="results.h5 or its folder; runs on several numbers of ranks.")],
     world_size: Annotated[str, typer.Option(
         "--world-size", metavar="N[,N...]", help="Numbers of ranks to predict for.")],
+    on_node: Annotated[Optional[int], typer.Option(
+        "--ranks-per-node", min=1, max=MOST_RANKS, metavar="N",
+        help="Ranks of a node; default: as many as were measured on one.")] = None,
     only: Annotated[Optional[list[str]], typer.Option(
         "--case", metavar="WORDS", rich_help_panel=CASES,
         help="Only cases with these words in their labels; repeatable.")] = None,
@@ -46,7 +49,7 @@ def predict(
     verbosity.details([f"reads {path.absolute()}" for path in files])
     ranks = _numbers(world_size)
     with opened(files) as runs, verbosity.stage("laws"):
-        found = predictions(runs, ranks, only or (), price)
+        found = predictions(runs, ranks, only or (), price, on_node)
     if as_json:
         print_document(present.plain(found))
         return

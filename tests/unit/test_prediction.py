@@ -1,0 +1,189 @@
+"""Predictions for other numbers of ranks: laws, intervals, refusals, and the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.answers.answer import Run
+from hpcbench.config.load import check_config
+from hpcbench.errors import UsageError
+from hpcbench.plan.case import Case, planner_of
+from hpcbench.plan.expand import make_plan
+from hpcbench.prediction import present
+from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Points
+from hpcbench.prediction.predict import Predicted, predict
+from results_factory import MemorySamples, make_results, make_statistics, ok
+
+SIZES = [2**14, 2**16, 2**18, 2**20, 2**22]
+SWEEP: dict[str, Any] = {
+    "benchmarks": [
+        {"kind": "collective", "collective": ["all_reduce", "all_gather", "reduce_scatter"],
+         "backend": "gloo", "size": SIZES, "device": "cpu"},
+        {"kind": "training", "model": "transformer-tiny", "seq_length": 32, "batch_size": 1,
+         "backend": "gloo", "device": "cpu", "strategies": {"single": {}, "data": {}, "fsdp": {}}}]}
+STEP_S, BYTE_S, FLOP_S = 2e-4, 1e-9, 1e-10
+Clock = Callable[[Case], float]
+
+
+def ring_s(ranks: int, size: float) -> float:
+    """The time of a collective by a ring."""
+    return STEP_S * (ranks - 1) + BYTE_S * size * (ranks - 1) / ranks
+
+
+def true_s(case: Case) -> float:
+    """The true time of a case: computing, and its calls one after another."""
+    demand = planner_of(case.kind).demand(case)
+    assert demand is not None
+    return 1e-6 + FLOP_S * demand.flops + sum(
+        call.number * ring_s(call.ranks, call.size_bytes) for call in demand.calls)
+
+
+def measured(
+    ranks: int, clock: Clock = true_s, sweep: dict[str, Any] = SWEEP, nodes: int | None = None,
+) -> Run:
+    """A run of the sweep on so many ranks, each on a node of its own unless told otherwise, whose
+    medians a clock gives."""
+    plan = make_plan(check_config(sweep, "sweep.json"), ranks)
+    items = tuple(replace(ok(case, clock(case)), device="cpu",
+                          statistics=make_statistics(clock(case), spread=0.002))
+                  for case in plan.cases if not case.skip)
+    results = make_results(items, world_size=ranks, nodes=tuple(
+        f"node{at}" for at in range(ranks if nodes is None else nodes)))
+    results = replace(results, plan=replace(results.plan, config=plan.config))
+    return Run(f"on{ranks}", results, MemorySamples(results))
+
+
+def on(*ranks: int, **how: Any) -> list[Run]:
+    return [measured(n, **how) for n in ranks]
+
+
+def named(cases: Sequence[Predicted], *words: str) -> Predicted:
+    (found,) = [one for one in cases if all(word in one.label.split() for word in words)]
+    return found
+
+
+def values(one: Predicted) -> tuple[float, float, float]:
+    assert one.step is not None, one.refused
+    return one.step.time.value, *one.step.time.ends
+
+
+def test_a_true_law_is_found_for_collectives_and_steps() -> None:
+    found = predict(on(1, 2, 4, 8), [64])
+    assert found.left_out == {}
+    for one in found.cases:
+        value, low, high = values(one)
+        assert value == pytest.approx(true_s(one.case), rel=0.02)
+        assert low < value < high < 1.5 * value
+        assert one.step.beyond[0] == "ranks"
+    step = named(found.cases, "data")
+    assert {part.name for part in step.step.terms} == {"computing", "all_reduce"}
+    assert sum(part.seconds for part in step.step.terms) == pytest.approx(values(step)[0])
+    assert 0 < step.efficiency.value < 1
+    assert step.tokens_per_second.value == pytest.approx(64 * 32 / values(step)[0])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(sorted(set(ALGORITHMS) - {"barrier"})), st.integers(0, 3),
+       st.integers(0, 2**32 - 1))
+def test_the_interval_holds_what_was_left_out(collective: str, which: int, seed: int) -> None:
+    """With 2 % of noise in each median; a tenth may miss it, and each is near."""
+    algorithm = ALGORITHMS[collective][which % len(ALGORITHMS[collective])]
+    random = np.random.default_rng(seed)
+    rows = [(n, size, 1e-5 + 1e-4 * algorithm.steps(n) + 1e-9 * algorithm.share(n) * size)
+            for n in (2, 3, 4, 6, 8, 12, 16) for size in SIZES]
+    n, size, true = np.array(rows, float).T
+    points = Points(n, size, true * np.exp(0.02 * random.standard_normal(len(true))),
+                    np.full(len(true), 0.02))
+    rest = CallLaw(collective, points.where(points.ranks != 8))
+    times = [rest.predict(8, one) for one in SIZES]
+    own = points.where(points.ranks == 8).times_s
+    errors = [abs(one.time.value / time - 1) for one, time in zip(times, own, strict=True)]
+    assert float(np.median(errors)) < 0.1
+    assert sum(one.time.holds(time) for one, time in zip(times, own, strict=True)) >= 3
+
+
+def test_an_algorithm_that_changes_with_the_size_has_two_ranges() -> None:
+    rows = [(n, size, 1e-4 * np.ceil(np.log2(n)) if size < 2**17 else ring_s(n, size))
+            for n in (2, 4, 8, 16) for size in [2**12, *SIZES]]
+    n, size, times = np.array(rows, float).T
+    law = CallLaw("all_reduce", Points(n, size, times, np.full(len(times), 0.01)))
+    assert [2**16 < one.below <= 2**18 for one in law.fit.ranges[:-1]] == [True]
+    assert law.fit.ranges[-1].algorithm.name == "ring"
+    assert law.predict(32, 2**22).time.value == pytest.approx(ring_s(32, 2**22), rel=0.02)
+
+
+@pytest.mark.parametrize(("ranks", "refused", "part"), [
+    ((2, 4), "data", "numbers of them"), ((2, 4), "all_reduce", "numbers of them"),
+    ((1, 2), "fsdp", "numbers of them")])
+def test_too_few_numbers_of_ranks_are_refused(
+    ranks: tuple[int, ...], refused: str, part: str,
+) -> None:
+    found = predict(on(*ranks), [8])
+    cases = [one for one in found.cases if refused in one.label.split()]
+    assert cases
+    for one in cases:
+        assert one.step is None
+        assert part in one.refused
+
+
+def test_a_number_of_ranks_that_was_measured_needs_no_law_over_ranks() -> None:
+    found = predict(on(4), [4], ["all_reduce"])
+    assert len(found.cases) == len(SIZES)
+    for one in found.cases:
+        assert values(one)[0] == pytest.approx(true_s(one.case), rel=0.02)
+
+
+def test_without_isolated_calls_a_step_is_refused_and_names_them() -> None:
+    alone = {**SWEEP, "benchmarks": SWEEP["benchmarks"][1:]}
+    found = predict(on(1, 2, 4, 8, sweep=alone), [16])
+    step = named(found.cases, "data")
+    assert step.step is None
+    assert "all_reduce of gloo" in step.refused
+
+
+def test_what_no_law_describes_is_counted() -> None:
+    odd = {**SWEEP, "benchmarks": [*SWEEP["benchmarks"], {
+        "kind": "collective", "collective": "all_to_all", "backend": "gloo", "size": 2**20,
+        "uneven": "linear", "device": "cpu"}]}
+    found = predict(on(2, 4, 8, sweep=odd, clock=lambda case: (
+        true_s(case) if planner_of(case.kind).demand(case) else 1e-3)), [16])
+    assert sum(found.left_out.values()) == 3
+
+
+def test_a_prediction_is_no_measurement() -> None:
+    document = present.plain(predict(on(1, 2, 4, 8), [16]))
+    assert document["schema"] == "hpcbench.predict"
+    assert {one["status"] for one in document["cases"]} == {"predicted"}
+    assert not {"median_s", "busbw_bytes_per_s"} & set(document["cases"][0])
+    json.dumps(document, allow_nan=False)
+
+
+def test_calls_between_nodes_are_not_guessed_from_those_within_one() -> None:
+    runs = [measured(n, nodes=1) for n in (1, 2, 4, 8)]
+    for one in predict(runs, [64]).cases:
+        assert one.step is None
+        assert "between nodes" in one.refused
+    assert all(one.step for one in predict(runs, [16], on_node=16).cases)
+
+
+def test_noise_that_hides_everything_is_refused() -> None:
+    random = np.random.default_rng(7)
+
+    def noisy(case: Case) -> float:
+        return true_s(case) * float(np.exp(1.5 * random.standard_normal()))
+
+    found = predict(on(2, 4, 8, clock=noisy), [64], ["all_reduce"])
+    assert any(one.step is None and "interval" in one.refused for one in found.cases)
+
+
+def test_a_case_that_is_not_there() -> None:
+    with pytest.raises(UsageError):
+        predict(on(2, 4), [8], ["no_such_case"])
