@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.answers.answer import Run  # noqa: E402
 from hpcbench.prediction.measured import key_of  # noqa: E402
-from hpcbench.prediction.predict import Predicted, predict  # noqa: E402
+from hpcbench.prediction.predict import Predicted, predict, sweeps_of  # noqa: E402
 from hpcbench.report.answer_lines import opened  # noqa: E402
 from launching import run_sweep  # noqa: E402
 from virtual_hosts import inside, one_rank_each  # noqa: E402
@@ -99,7 +99,8 @@ def ranks_left_out(runs: Sequence[Run]) -> Iterator[Point]:
         ranks = run.results.run.world_size
         others = [other for other in runs if other is not run]
         if ranks > 1:
-            yield from beside(f"{ranks} ranks", run, predict(others, [ranks]).cases)
+            made = predict(sweeps_of(others), others, [ranks]).cases
+            yield from beside(f"{ranks} ranks", run, made)
 
 
 def sizes_left_out(runs: Sequence[Run]) -> Iterator[Point]:
@@ -111,11 +112,12 @@ def sizes_left_out(runs: Sequence[Run]) -> Iterator[Point]:
         for run in runs:
             ranks = run.results.run.world_size
             if ranks > 1:
-                made = predict(rest, [ranks]).cases
+                made = predict(sweeps_of(rest), rest, [ranks]).cases
                 yield from beside(f"{size} B", run, [one for one in made if size_of(one) == size])
 
 
 def size_of(one: Predicted) -> object:
+    assert one.case is not None
     return one.case.workload.choice().axes.get("requested_bytes")
 
 
@@ -132,6 +134,7 @@ def beside(what: str, run: Run, made: Sequence[Predicted]) -> Iterator[Point]:
     times = {key_of(item.case, item.device): item.statistics.median_s
              for item in run.results.cases if item.statistics}
     for one in made:
+        assert one.case is not None
         time_s = times.get(key_of(one.case, "cpu"))
         if one.step is None:
             print(f"refused  {one.label}, without {what}: {one.refused}")
@@ -147,8 +150,8 @@ def judged(points: Sequence[Point]) -> bool:
         print(f"{point.predicted.label:<60} without {point.what:<10} "
               f"measured {1e3 * point.measured_s:8.2f} ms, error {100 * point.error:+6.1f} %, "
               f"interval {1e3 * low:.2f} to {1e3 * high:.2f}{'' if point.is_held else '  missed'}")
-    kinds = {point.predicted.case.kind for point in points}
-    for name, chosen in [*((kind, [one for one in points if one.predicted.case.kind == kind])
+    kinds = {point.predicted.kind for point in points}
+    for name, chosen in [*((kind, [one for one in points if one.predicted.kind == kind])
                            for kind in sorted(kinds)), ("all", [*points])]:
         errors = [abs(point.error) for point in chosen]
         held = sum(point.is_held for point in chosen) / len(chosen)

@@ -44,7 +44,8 @@ def list_(
 def gen_config(
     here: Annotated[Optional[str], typer.Argument(
         metavar="[here]", help="A sweep for this machine, its devices and memory; or acceptance: "
-        "the folder of an acceptance test of --hardware, in -o DIR.")] = None,
+        "the folder of an acceptance test of --hardware, in -o DIR; or prediction: what carries "
+        "predictions of --from for --ranks.")] = None,
     ranks: Annotated[Optional[int], typer.Option(
         min=1, max=MOST_RANKS, metavar="N",
         help="With here: ranks; default: the GPUs here, else the cores.")] = None,
@@ -68,9 +69,8 @@ def gen_config(
     from hpcbench.gen_config import generate, generate_here
 
     if here and (offer := offered(CommandSpec).get(f"gen-config {here}")):
-        if ranks is not None or source:
-            raise UsageError(f"--ranks and --from are not for {here}")
-        say(offer.load()(hardware, output, force=force))
+        more = {name: value for name, value in (("ranks", ranks), ("source", source)) if value}
+        say_all(offer.load()(hardware, output, force=force, **more).rstrip("\n"))
         return
     if here not in (None, "here") or (here and (hardware or source)):
         raise UsageError("write here alone, or --hardware, --from or both")

@@ -129,13 +129,13 @@ class Features(NamedTuple):
 
 
 class RepeatedCall(NamedTuple):
-    """Calls of one collective in groups of ``ranks`` that are ``stride`` apart: how many, and their
-    mean size in bytes as nccl-tests counts it."""
+    """Calls of one collective in groups of ``ranks`` that are ``stride`` apart: how many of a rank,
+    and their mean size in bytes as nccl-tests counts it."""
 
     collective: str
     ranks: int
     stride: int
-    number: int
+    number: float
     size_bytes: float
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
 
 from hpcbench.answers.answer import Run
-from hpcbench.config.load import check_config
+from hpcbench.config.load import check_config, replace_names
+from hpcbench.config.schema import Config
 from hpcbench.errors import UsageError
+from hpcbench.operations.traffic import TrafficRecord
 from hpcbench.plan.case import Case, planner_of
 from hpcbench.plan.expand import make_plan
-from hpcbench.prediction.laws import ALGORITHMS, CallLaw
+from hpcbench.plan.workload import StepDemand
+from hpcbench.prediction.laws import ALGORITHMS, LEAST_ERROR, CallLaw, with_error
 from hpcbench.prediction.measured import (
     JobShape,
     SeriesKey,
@@ -23,12 +26,14 @@ from hpcbench.prediction.measured import (
     steps_of,
     timed_cases,
 )
-from hpcbench.prediction.steps import Laws, Refused, StepLaw, StepTime, Term
+from hpcbench.prediction.recorded import recorded_demand
+from hpcbench.prediction.steps import Laws, Refused, StepLaw, StepTime, Term, of_another_shape
+from hpcbench.prediction.sweeps import on_all_ranks
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork, facts_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds
+from hpcbench.units import format_seconds, grouped, plural
 
 HOUR_S = 3600
 WIDEST = 4.0
@@ -37,14 +42,15 @@ WIDEST = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A case on ``ranks`` ranks of ``on_node`` a node, that was not measured on so many.
+    """A case, or recorded calls (``case`` None), on ``ranks`` ranks of ``on_node`` a node.
 
     ``step`` is its time, None where ``refused`` says why there is none. ``measured_ranks`` are
     those of the cases it rests on. ``efficiency``: work per second and rank over that of the
     fewest of these; ``per_second``: units of work a second; ``memory_bytes``: of a rank, planned;
     ``cost``: of an hour x devices, for 10^6 units, where a price is known."""
 
-    case: Case
+    label: str
+    kind: str
     ranks: int
     on_node: int
     measured_ranks: tuple[int, ...] = ()
@@ -56,10 +62,7 @@ class Predicted:
     tokens_per_second: Interval | None = None
     memory_bytes: int = 0
     cost: Interval | None = None
-
-    @property
-    def label(self) -> str:
-        return self.case.label
+    case: Case | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +76,10 @@ class Predictions:
 
 
 def predict(
-    runs: Sequence[Run], world_sizes: Sequence[int], only: Sequence[str] = (),
-    price: float | None = None, on_node: int | None = None,
+    sweeps: Sequence[Config], runs: Sequence[Run], world_sizes: Sequence[int],
+    only: Sequence[str] = (), *, price: float | None = None, on_node: int | None = None,
 ) -> Predictions:
-    """Return the predictions of each file's sweep for each number of ranks, ``on_node`` of them on
+    """Return the predictions of sweeps from runs, for each number of ranks, ``on_node`` of them on
     a node, or as many as most nodes had.
 
     Raises UsageError if nothing is measured, or no case has the words of ``only``."""
@@ -84,37 +87,47 @@ def predict(
     if not cases:
         raise UsageError("nothing to predict from: no case that a law describes has a time")
     most = on_node or max(case.place.on_node for case in cases)
-    measured = {key: CallLaw(key.collective, points_of(same))
-                for key, same in series_of(cases).items() if key.collective in ALGORITHMS}
+    laws = _laws(cases)
     planned = [(case, place) for ranks in world_sizes
-               for case, place in _planned(runs, cases, JobShape(ranks, min(ranks, most)))
+               for case, place in _planned(sweeps, cases, JobShape(
+                   ranks, min(ranks, most)))
                if all(word.lower() in case.label.lower() for word in only)]
     if not planned:
         raise UsageError(f"--case {' '.join(only)}: no planned case has all these words")
-    made = tuple(_predicted(case, place, cases, Laws(measured), price)
-                 for case, place in planned)
-    return Predictions(made, measured, left, tuple(_notes(runs, world_sizes)))
+    made = tuple(_predicted(case, place, cases, laws, price) for case, place in planned)
+    return Predictions(made, laws.laws, left, tuple(_notes(runs, world_sizes)))
+
+
+def _laws(cases: Sequence[TimedCase]) -> Laws:
+    return Laws({key: CallLaw(key.collective, points_of(same))
+                 for key, same in series_of(cases).items() if key.collective in ALGORITHMS})
 
 
 def _planned(
-    runs: Sequence[Run], cases: Sequence[TimedCase], place: JobShape,
+    sweeps: Sequence[Config], cases: Sequence[TimedCase], place: JobShape,
 ) -> Iterator[tuple[Case, JobShape]]:
-    """Yield the cases of the files' sweeps on so many ranks, each once, and where they lie."""
+    """Yield the cases of sweeps on so many ranks, each once, and where they lie."""
     seen: set[object] = set()
-    for run in runs:
-        raw = _on_all_ranks(run.results.plan.config)
-        for case in make_plan(check_config(raw, run.path), place.ranks).cases:
+    for config in sweeps:
+        for case in make_plan(config, place.ranks).cases:
             key = key_of(case, _device_of(case, cases))
             if key not in seen and case.world_size == place.ranks and not case.skip:
                 seen.add(key)
                 yield case, place
 
 
-def _on_all_ranks(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sweep without what binds it to the ranks and files of its run."""
-    blocks = [{name: value for name, value in block.items() if name != "world_size"}
-              for block in config["benchmarks"]]
-    return {**config, "benchmarks": blocks}
+def sweeps_of(
+    runs: Sequence[Run], names: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[Config]:
+    """Return the sweeps of runs, with other names of models or strategies in their blocks."""
+    configs = []
+    for run in runs:
+        raw = on_all_ranks(run.results.plan.config)
+        for key, given in names.items():
+            raw[key] = [*given]
+            replace_names(raw, key)
+        configs.append(check_config(raw, run.path))
+    return configs
 
 
 def _device_of(case: Case, cases: Sequence[TimedCase]) -> str:
@@ -128,50 +141,105 @@ def _predicted(
 ) -> Predicted:
     device = _device_of(case, cases)
     known = tuple(steps_of(cases, key_of(case, device)))
-    made = Predicted(case, place.ranks, place.on_node, tuple(sorted({
-        one.ranks for one in known})), memory_bytes=case.memory_bytes)
+    made = Predicted(case.label, case.kind, place.ranks, place.on_node, tuple(sorted({
+        one.ranks for one in known})), memory_bytes=case.memory_bytes, case=case)
     demand = planner_of(case.kind).demand(case)
     try:
         if demand is None:
             raise Refused(f"no law describes kind {case.kind}")
-        if not known:
-            raise Refused("this case was not measured on any number of ranks")
-        step = _step(case, place, known, laws, device)
-        if step.time.ends[1] > WIDEST * step.time.value:
-            low, high = map(format_seconds, step.time.ends)
-            raise Refused(f"its 95 % interval would be {low} to {high}: measure more numbers of "
-                          "ranks, with more passes")
+        step = _certain(_step(case, place, known, cases, laws, device))
     except Refused as why:
         return replace(made, refused=str(why))
     return _with_rates(replace(made, step=step), known, price)
 
 
 def _step(
-    case: Case, place: JobShape, known: Sequence[TimedCase], laws: Laws, device: str,
+    case: Case, place: JobShape, known: Sequence[TimedCase], cases: Sequence[TimedCase],
+    laws: Laws, device: str,
 ) -> StepTime:
     """Return the time of a case, of a collective by its own law. Raises Refused."""
     demand = planner_of(case.kind).demand(case)
     assert demand is not None
     kind = device.partition(":")[0]
-    if not known[0].is_collective:
+    if demand.flops and known:
         return StepLaw(tuple(known), laws, case.backend, kind).predict(demand, place)
+    if demand.flops:
+        others = grouped((one.key, one) for one in cases if one.demand.flops and (
+            one.item.case.backend, one.key[2], one.item.case.workload.dtype) == (
+            case.backend, kind, case.workload.dtype))
+        return of_another_shape(demand, place, [
+            StepLaw(tuple(steps_of(cases, key)), laws, case.backend, kind) for key in others])
     (call,) = demand.calls
     found = laws.time(call, place, case.backend, kind)
     return StepTime(found.time, (Term(call.collective, found.time.value, 0.0),), found.beyond)
 
 
+def _certain(step: StepTime) -> StepTime:
+    """Return the time of a step. Raises Refused where its interval is too wide to say anything."""
+    if step.time.ends[1] > WIDEST * step.time.value:
+        low, high = map(format_seconds, step.time.ends)
+        raise Refused(f"its 95 % interval would be {low} to {high}: measure more numbers of "
+                      "ranks, with more passes")
+    return step
+
+
+RECORDED = "recorded calls of the mean rank"
+
+
+def predict_recorded(
+    record: TrafficRecord, runs: Sequence[Run], world_sizes: Sequence[int],
+    on_node: int | None = None,
+) -> Predictions:
+    """Return the predicted time of the calls that a job recorded, on other numbers of ranks."""
+    cases, left = timed_cases(runs)
+    laws, most = _laws(cases), on_node or max((case.place.on_node for case in cases), default=1)
+    made = []
+    for ranks in world_sizes:
+        demand, missing = recorded_demand(record, ranks)
+        left = {**left, **{f"({plural(count, 'call')}) {why}": 1 for why, count in missing.items()}}
+        made.append(_of_recorded(record, demand, JobShape(ranks, min(ranks, most)), laws))
+    return Predictions(tuple(made), laws.laws, left, ASSUMED)
+
+
+ASSUMED = ("recorded calls: numbers and sizes of calls stay, groups of all ranks have all of the "
+           "new ones, and nothing is waited for",)
+
+
+def _of_recorded(
+    record: TrafficRecord, demand: StepDemand, place: JobShape, laws: Laws,
+) -> Predicted:
+    made = Predicted(RECORDED, "", place.ranks, place.on_node, (record.world_size,))
+    backends = {(key.backend, key.device) for key in laws.laws}
+    named = {one.backend for one in record.signatures if one.backend}
+    fit = sorted(pair for pair in backends if not named or pair[0] in named) or sorted(backends)
+    try:
+        if not fit or not demand.calls:
+            raise Refused("no isolated calls were measured" if not fit else
+                          "no recorded call has a law")
+        terms = laws.terms(demand, place, *fit[0])
+        total = sum(term.seconds for term in terms)
+        error = math.hypot(*(term.error_s for term in terms)) / total
+        counts = laws.fewest_counts(demand, place, *fit[0])
+        beyond = tuple(dict.fromkeys(name for term in terms for name in term.beyond))
+        return replace(made, step=_certain(StepTime(
+            with_error(total, math.hypot(error, LEAST_ERROR), max(counts - 1, 1)),
+            tuple(sorted(terms, key=lambda term: -term.seconds)), beyond)))
+    except Refused as why:
+        return replace(made, refused=str(why))
+
+
 def _with_rates(one: Predicted, known: Sequence[TimedCase], price: float | None) -> Predicted:
     """Return a prediction with its rates of work, and its efficiency beside the fewest ranks."""
-    assert one.step is not None
+    assert one.step is not None and one.case is not None
     planned = CaseResult(one.case, "not_run", "", None, one.case.device, None, None, {})
     whole = next(iter(facts_of(planned, {}, CallWork)), None)
     if whole is None or whole.only_communicates:
         return one
-    base = min(known, key=lambda case: case.ranks)
-    of_base = next(iter(base.run.facts(base.item, CallWork)), None)
     rate = one.step.time.map(lambda time_s: whole.amount / time_s)
+    base = min(known, key=lambda case: case.ranks, default=None)
+    of_base = base and next(iter(base.run.facts(base.item, CallWork)), None)
     efficiency = None
-    if of_base:
+    if base and of_base:
         ideal = of_base.amount / base.time_s / base.ranks * one.ranks
         efficiency = rate.map(lambda value: value / ideal)
     per_sample = (whole.tokens or 0) / whole.amount

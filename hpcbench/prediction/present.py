@@ -105,7 +105,7 @@ def _plain(one: Predicted) -> dict[str, Any]:
         "parts": [{"name": part.name, "seconds": part.seconds, "error_s": part.error_s}
                   for part in one.step.terms]}
     return {
-        "label": one.label, "kind": one.case.kind, "ranks": one.ranks,
+        "label": one.label, "kind": one.kind or None, "ranks": one.ranks,
         "status": REFUSED if one.step is None else PREDICTED, "refused": one.refused or None,
         "ranks_on_a_node": one.on_node, "measured_ranks": [*one.measured_ranks],
         "memory_bytes": one.memory_bytes or None, "unit": one.unit or None,

@@ -8,7 +8,7 @@ exposed. c and x follow from the measured steps, by least squares of relative re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -27,6 +27,15 @@ COMPUTE = "computing"
 
 class Refused(Exception):  # noqa: N818  (no error: the answer that the data do not carry)
     """Why there is no prediction, and what to measure."""
+
+
+class Term(NamedTuple):
+    """A part of a predicted step: its time, and the standard error of that, in s."""
+
+    name: str
+    seconds: float
+    error_s: float
+    beyond: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,14 +64,27 @@ class Laws:
             raise Refused(why)
         return law.predict(call.ranks, call.size_bytes)
 
+    def terms(
+        self, demand: StepDemand, place: JobShape, backend: str, device: str,
+    ) -> list[Term]:
+        """Return the time of all calls of each collective, whose errors are those of one law and
+        add up. Raises Refused."""
+        terms: dict[str, Term] = {}
+        for call in demand.calls:
+            if call.ranks > 1:
+                one = self.time(call, place, backend, device)
+                seconds = call.number * one.time.value
+                before = terms.get(call.collective, Term(call.collective, 0.0, 0.0))
+                terms[call.collective] = Term(
+                    call.collective, before.seconds + seconds,
+                    before.error_s + seconds * one.log_error,
+                    tuple(dict.fromkeys((*before.beyond, *one.beyond))))
+        return [*terms.values()]
 
-class Term(NamedTuple):
-    """A part of a predicted step: its time, and the standard error of that, in s."""
-
-    name: str
-    seconds: float
-    error_s: float
-    beyond: tuple[str, ...] = ()
+    def fewest_counts(self, demand: StepDemand, place: JobShape, backend: str, device: str) -> int:
+        """Return the fewest numbers of ranks that a law of these calls rests on."""
+        return min(len(self.of(call, place, backend, device).rank_counts)
+                   for call in demand.calls if call.ranks > 1)
 
 
 class StepTime(NamedTuple):
@@ -108,13 +130,7 @@ class StepLaw:
                 sum(part.seconds for part in self.calls(demand, place)))
 
     def calls(self, demand: StepDemand, place: JobShape) -> list[Term]:
-        terms = []
-        for call in demand.calls:
-            if call.ranks > 1:
-                one = self.laws.time(call, place, self.backend, self.device)
-                seconds = call.number * one.time.value
-                terms.append(Term(call.collective, seconds, seconds * one.log_error, one.beyond))
-        return terms
+        return self.laws.terms(demand, place, self.backend, self.device)
 
     def coefficients(self, without: int = 0) -> tuple[float, float]:
         """Return c and x, from all cases but those of one number of ranks."""
@@ -141,23 +157,74 @@ class StepLaw:
                 for case in own]))]
         return np.array(errors)
 
+    @cached_property
+    def is_known(self) -> bool:
+        return len(self.rank_counts) >= FEWEST_RANK_COUNTS
+
+    @cached_property
+    def misfit(self) -> float:
+        """Return the standard error of a left-out number of ranks, of the logarithm."""
+        return float(np.sqrt((self.left_out ** 2).mean()))
+
     def predict(self, demand: StepDemand, place: JobShape) -> StepTime:
         """Return the time of a step. Raises Refused where the data do not carry it."""
-        if len(self.rank_counts) < FEWEST_RANK_COUNTS:
+        if not self.is_known:
             counts = ", ".join(map(str, self.rank_counts))
             raise Refused(f"the step was measured on {counts} ranks: a law over ranks needs "
                           f"{FEWEST_RANK_COUNTS} numbers of them")
-        compute, exposed = self.coefficients()
+        return self.with_rates(demand, place, *self.coefficients(), self.misfit)
+
+    def with_rates(
+        self, demand: StepDemand, place: JobShape, compute: float, exposed: float, misfit: float,
+    ) -> StepTime:
+        """Return the time of a step with these seconds a FLOP, share of the calls' time, and error,
+        which grows with each doubling of the ranks."""
         parts = [Term(COMPUTE, compute * self.columns(demand, place)[0], 0.0), *(
             term._replace(seconds=exposed * term.seconds, error_s=exposed * term.error_s)
             for term in self.calls(demand, place))]
         total = sum(term.seconds for term in parts)
         stretch = 1 + max(0.0, math.log2(place.ranks / self.rank_counts[-1]))
-        misfit = float(np.sqrt((self.left_out ** 2).mean())) * stretch
         of_laws = math.hypot(*(term.error_s for term in parts)) / total
-        error = math.hypot(misfit, of_laws, LEAST_ERROR)
+        error = math.hypot(misfit * stretch, of_laws, LEAST_ERROR)
         beyond = ["ranks"] * (not self.rank_counts[0] <= place.ranks <= self.rank_counts[-1])
         beyond += [name for term in parts for name in term.beyond]
-        return StepTime(with_error(total, error, len(self.rank_counts) - 1),
+        return StepTime(with_error(total, error, max(len(self.rank_counts) - 1, 1)),
                         tuple(sorted(parts, key=lambda term: -term.seconds)),
                         tuple(dict.fromkeys(beyond)))
+
+
+SHAPE = "shape"
+
+
+def of_another_shape(
+    demand: StepDemand, place: JobShape, laws: Sequence[StepLaw],
+) -> StepTime:
+    """Return the time of a step that was not measured: seconds a FLOP between those of the steps
+    with the next fewer and more FLOPs, the exposed share of those with the same collectives.
+    Raises Refused outside of the measured shapes."""
+    known = sorted((law for law in laws if law.is_known), key=flops_of)
+    below = [law for law in known if flops_of(law) <= demand.flops][-1:]
+    above = [law for law in known if flops_of(law) >= demand.flops][:1]
+    if not below or not above:
+        raise Refused(f"steps of {demand.flops:.3g} FLOP are outside of what was measured"
+                      + (f" ({flops_of(known[0]):.3g} to {flops_of(known[-1]):.3g})" if known
+                         else f" on {FEWEST_RANK_COUNTS} numbers of ranks"))
+    named = {call.collective for call in demand.calls if call.ranks > 1}
+    alike = [law for law in known if {
+        call.collective for case in law.cases for call in case.demand.calls if call.ranks > 1
+    } == named]
+    if not alike:
+        raise Refused(f"no measured step exchanges by {', '.join(sorted(named))} alone")
+    ends = [(math.log(flops_of(law)), math.log(max(law.coefficients()[0], 1e-30)))
+            for law in (*below, *above)]
+    flops, rates = (np.array(column) for column in zip(*ends, strict=True))
+    compute = float(np.interp(math.log(demand.flops), flops, rates))
+    exposed = float(np.mean([law.coefficients()[1] for law in alike]))
+    misfit = math.hypot(max(law.misfit for law in (*below, *above, *alike)),
+                        abs(ends[0][1] - ends[1][1]) / 2)
+    found = alike[0].with_rates(demand, place, math.exp(compute), exposed, misfit)
+    return found._replace(beyond=(*found.beyond, SHAPE))
+
+
+def flops_of(law: StepLaw) -> float:
+    return max(case.demand.flops for case in law.cases)

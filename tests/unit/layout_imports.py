@@ -100,7 +100,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "fleet.acceptance": (*PLANNING, "plan", "trace", "gen_config"),
     "fleet.soak": (*MACHINE, "launch", "reduce", "answers", "resume", "run"),
     # other numbers of ranks
-    "prediction": (*READING, "answers", "views", "report", "commands"),
+    "prediction": (*READING, "answers", "views", "report", "commands", "gen_config"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "answers", "kinds.*.plan", "kinds.*.run",
                 "kinds.*.derive", "kinds.*.present"),

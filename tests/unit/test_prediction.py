@@ -15,11 +15,18 @@ from hypothesis import strategies as st
 from hpcbench.answers.answer import Run
 from hpcbench.config.load import check_config
 from hpcbench.errors import UsageError
+from hpcbench.operations.traffic import CallGroup, Signature, TrafficRecord
 from hpcbench.plan.case import Case, planner_of
 from hpcbench.plan.expand import make_plan
 from hpcbench.prediction import present
 from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Points
-from hpcbench.prediction.predict import Predicted, predict
+from hpcbench.prediction.predict import (
+    Predicted,
+    Predictions,
+    predict,
+    predict_recorded,
+    sweeps_of,
+)
 from results_factory import MemorySamples, make_results, make_statistics, ok
 
 SIZES = [2**14, 2**16, 2**18, 2**20, 2**22]
@@ -65,6 +72,17 @@ def on(*ranks: int, **how: Any) -> list[Run]:
     return [measured(n, **how) for n in ranks]
 
 
+def predicted(
+    runs: list[Run], ranks: list[int], only: Sequence[str] = (), names: Any = None, **how: Any,
+) -> Predictions:
+    return predict(sweeps_of(runs, names or {}), runs, ranks, only, **how)
+
+
+def recorded(collective: str, size: int, group: int, count: int) -> Signature:
+    return Signature(collective, "fp32", None, None, (size // 4,), (size // 4,), None, None, group,
+                     count, size, "gloo")
+
+
 def named(cases: Sequence[Predicted], *words: str) -> Predicted:
     (found,) = [one for one in cases if all(word in one.label.split() for word in words)]
     return found
@@ -76,7 +94,7 @@ def values(one: Predicted) -> tuple[float, float, float]:
 
 
 def test_a_true_law_is_found_for_collectives_and_steps() -> None:
-    found = predict(on(1, 2, 4, 8), [64])
+    found = predicted(on(1, 2, 4, 8), [64])
     assert found.left_out == {}
     for one in found.cases:
         value, low, high = values(one)
@@ -126,7 +144,7 @@ def test_an_algorithm_that_changes_with_the_size_has_two_ranges() -> None:
 def test_too_few_numbers_of_ranks_are_refused(
     ranks: tuple[int, ...], refused: str, part: str,
 ) -> None:
-    found = predict(on(*ranks), [8])
+    found = predicted(on(*ranks), [8])
     cases = [one for one in found.cases if refused in one.label.split()]
     assert cases
     for one in cases:
@@ -135,7 +153,7 @@ def test_too_few_numbers_of_ranks_are_refused(
 
 
 def test_a_number_of_ranks_that_was_measured_needs_no_law_over_ranks() -> None:
-    found = predict(on(4), [4], ["all_reduce"])
+    found = predicted(on(4), [4], ["all_reduce"])
     assert len(found.cases) == len(SIZES)
     for one in found.cases:
         assert values(one)[0] == pytest.approx(true_s(one.case), rel=0.02)
@@ -143,23 +161,58 @@ def test_a_number_of_ranks_that_was_measured_needs_no_law_over_ranks() -> None:
 
 def test_without_isolated_calls_a_step_is_refused_and_names_them() -> None:
     alone = {**SWEEP, "benchmarks": SWEEP["benchmarks"][1:]}
-    found = predict(on(1, 2, 4, 8, sweep=alone), [16])
+    found = predicted(on(1, 2, 4, 8, sweep=alone), [16])
     step = named(found.cases, "data")
     assert step.step is None
     assert "all_reduce of gloo" in step.refused
+
+
+@pytest.mark.parametrize(("layers", "refused"), [(8, ""), (64, "outside of what was measured")])
+def test_another_shape_is_predicted_between_measured_ones(layers: int, refused: str) -> None:
+    shapes = {**SWEEP, "benchmarks": [SWEEP["benchmarks"][0], *(
+        {**SWEEP["benchmarks"][1], "layers": count} for count in (4, 16))]}
+    wanted = {"benchmarks": [{**SWEEP["benchmarks"][1], "layers": layers, "strategies": "data"}]}
+    (found,) = predict([check_config(wanted, "wanted")], on(1, 2, 4, 8, sweep=shapes), [16]).cases
+    if refused:
+        assert refused in found.refused
+    else:
+        assert values(found)[0] == pytest.approx(true_s(found.case), rel=0.05)
+        assert "shape" in found.step.beyond
+
+
+def test_another_strategy_in_place_of_that_of_the_files() -> None:
+    found = predicted(on(1, 2, 4, 8), [16], names={"strategy": ["fsdp"]})
+    trained = [one for one in found.cases if one.kind == "training"]
+    assert trained
+    assert all("fsdp" in one.label.split() for one in trained)
+
+
+def test_recorded_calls_on_more_ranks() -> None:
+    groups = (CallGroup("0", "", (0, 1, 2, 3)), CallGroup("1", "", (0, 1)))
+    record = TrafficRecord(
+        ("test",), ("t",), 4, (), groups, (
+            recorded("all_reduce", 2**20, group=0, count=10),
+            recorded("all_gather", 2**20, group=1, count=4),
+            recorded("all_to_all", 2**20, group=0, count=3)), ())
+    (found,) = predict_recorded(record, on(2, 4, 8), [32]).cases
+    assert found.refused == "no isolated all_to_all of gloo was measured"
+    record = replace(record, signatures=record.signatures[:2])
+    (found,) = predict_recorded(record, on(2, 4, 8), [32]).cases
+    assert values(found)[0] == pytest.approx(
+        10 * ring_s(32, 2**20) + 4 * 2 / 4 * ring_s(2, 2**20), rel=0.02)
 
 
 def test_what_no_law_describes_is_counted() -> None:
     odd = {**SWEEP, "benchmarks": [*SWEEP["benchmarks"], {
         "kind": "collective", "collective": "all_to_all", "backend": "gloo", "size": 2**20,
         "uneven": "linear", "device": "cpu"}]}
-    found = predict(on(2, 4, 8, sweep=odd, clock=lambda case: (
+    found = predicted(on(2, 4, 8, sweep=odd, clock=lambda case: (
         true_s(case) if planner_of(case.kind).demand(case) else 1e-3)), [16])
     assert sum(found.left_out.values()) == 3
 
 
 def test_a_prediction_is_no_measurement() -> None:
-    document = present.plain(predict(on(1, 2, 4, 8), [16]))
+    document = present.plain(predicted(on(1, 2, 4, 8), [16]))
     assert document["schema"] == "hpcbench.predict"
     assert {one["status"] for one in document["cases"]} == {"predicted"}
     assert not {"median_s", "busbw_bytes_per_s"} & set(document["cases"][0])
@@ -168,10 +221,10 @@ def test_a_prediction_is_no_measurement() -> None:
 
 def test_calls_between_nodes_are_not_guessed_from_those_within_one() -> None:
     runs = [measured(n, nodes=1) for n in (1, 2, 4, 8)]
-    for one in predict(runs, [64]).cases:
+    for one in predicted(runs, [64]).cases:
         assert one.step is None
         assert "between nodes" in one.refused
-    assert all(one.step for one in predict(runs, [16], on_node=16).cases)
+    assert all(one.step for one in predicted(runs, [16], on_node=16).cases)
 
 
 def test_noise_that_hides_everything_is_refused() -> None:
@@ -180,10 +233,10 @@ def test_noise_that_hides_everything_is_refused() -> None:
     def noisy(case: Case) -> float:
         return true_s(case) * float(np.exp(1.5 * random.standard_normal()))
 
-    found = predict(on(2, 4, 8, clock=noisy), [64], ["all_reduce"])
+    found = predicted(on(2, 4, 8, clock=noisy), [64], ["all_reduce"])
     assert any(one.step is None and "interval" in one.refused for one in found.cases)
 
 
 def test_a_case_that_is_not_there() -> None:
     with pytest.raises(UsageError):
-        predict(on(2, 4), [8], ["no_such_case"])
+        predicted(on(2, 4), [8], ["no_such_case"])

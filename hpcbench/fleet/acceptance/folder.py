@@ -28,8 +28,12 @@ _WHY = "a share to begin with; agree on it with the vendor"
 _OF_NODE, _SOAK = "node", "soak"
 
 
-def write_acceptance(hardware: str | None, output: Path | None, *, force: bool) -> str:
+def write_acceptance(
+    hardware: str | None, output: Path | None, *, force: bool, **others: object,
+) -> str:
     """Write the folder; return a line about it. Raises UsageError, FileError before it is made."""
+    if others:
+        raise UsageError("--ranks and --from are not for acceptance")
     if hardware is None or output is None:
         raise UsageError("gen-config acceptance: give --hardware NAME and -o DIR")
     preset = load_preset(hardware)

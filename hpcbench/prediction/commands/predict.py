@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -17,6 +18,11 @@ from hpcbench.commands.flags import (
 )
 from hpcbench.errors import UsageError
 
+if TYPE_CHECKING:
+    from hpcbench.answers.answer import Run
+    from hpcbench.config.schema import Config
+    from hpcbench.operations.traffic import TrafficRecord
+
 
 def predict(
     files: Annotated[list[Path], typer.Argument(
@@ -26,9 +32,21 @@ def predict(
     on_node: Annotated[Optional[int], typer.Option(
         "--ranks-per-node", min=1, max=MOST_RANKS, metavar="N",
         help="Ranks of a node; default: as many as were measured on one.")] = None,
+    sweep: Annotated[Optional[Path], typer.Option(
+        "--sweep", metavar="FILE", rich_help_panel=CASES,
+        help="Sweep file to predict; default: those of RESULTS.")] = None,
+    model: Annotated[Optional[list[str]], typer.Option(
+        "--model", metavar="NAME", rich_help_panel=CASES,
+        help="Model in place of those of the sweep; repeatable.")] = None,
+    strategy: Annotated[Optional[list[str]], typer.Option(
+        "--strategy", metavar="NAME", rich_help_panel=CASES,
+        help="Strategy in place of those of the sweep; repeatable.")] = None,
     only: Annotated[Optional[list[str]], typer.Option(
         "--case", metavar="WORDS", rich_help_panel=CASES,
         help="Only cases with these words in their labels; repeatable.")] = None,
+    traffic: Annotated[Optional[Path], typer.Option(
+        "--traffic", metavar="FILE", rich_help_panel=CASES,
+        help="Predict a job's recorded calls instead.")] = None,
     price: Annotated[Optional[float], typer.Option(
         "--price", min=0.0, metavar="PRICE", help="Price of a device for an hour.")] = None,
     as_json: JsonOption = False,
@@ -42,14 +60,21 @@ def predict(
         hpcbench predict results/* --world-size 512 --json"""
     from hpcbench.prediction import present
     from hpcbench.prediction.predict import predict as predictions
+    from hpcbench.prediction.predict import predict_recorded
     from hpcbench.report.answer_lines import opened
     from hpcbench.report.terminal import Sentence, print_document, print_lines
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
+    if traffic and (sweep or model or strategy or only):
+        raise UsageError("--traffic: predicts recorded calls; leave the options of cases away")
     ranks = _numbers(world_size)
     with opened(files) as runs, verbosity.stage("laws"):
-        found = predictions(runs, ranks, only or (), price, on_node)
+        if traffic:
+            found = predict_recorded(_record(traffic), runs, ranks, on_node)
+        else:
+            found = predictions(_sweeps(runs, sweep, model, strategy), runs, ranks, only or (),
+                                price=price, on_node=on_node)
     if as_json:
         print_document(present.plain(found))
         return
@@ -57,6 +82,23 @@ def predict(
     lines = [table] if table and not quiet else []
     told = [] if quiet else [Sentence(text) for text in present.sentences(found)]
     print_lines([*lines, *told, Sentence(present.result(found), style="bold")], whole=verbose)
+
+
+def _record(path: Path) -> TrafficRecord:
+    from hpcbench.operations.traffic import read_traffic
+
+    return read_traffic(path)
+
+
+def _sweeps(
+    runs: Sequence[Run], sweep: Path | None, model: list[str] | None, strategy: list[str] | None,
+) -> list[Config]:
+    """Return the sweeps to predict, with the named models and strategies. Raises ConfigError."""
+    from hpcbench.config.load import load_config
+    from hpcbench.prediction.predict import sweeps_of
+
+    names = {key: given for key, given in (("model", model), ("strategy", strategy)) if given}
+    return [load_config(sweep, [*names.items()])] if sweep else sweeps_of(runs, names)
 
 
 def _numbers(text: str) -> list[int]:

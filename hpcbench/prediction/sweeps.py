@@ -1,0 +1,98 @@
+"""The smallest sweep that carries predictions for a number of ranks: its own cases, and by
+themselves the calls that they would make there, on few ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbench.config.load import check_config
+from hpcbench.errors import UsageError, job_command_line
+from hpcbench.gen_config import Sweep, read_sweep, write_sweep
+from hpcbench.plan.case import Case, planner_of
+from hpcbench.plan.expand import make_plan
+from hpcbench.plan.order import plan_estimate_s
+from hpcbench.prediction.laws import ALGORITHMS, FEWEST_RANK_COUNTS
+from hpcbench.units import plural
+from hpcbench.views.chart import file_name
+
+PASSES, ITERATIONS = 5, 20
+"""So many that medians have intervals, by default."""
+_FACTOR = 4
+"""Neighbouring sizes of isolated calls lie so far apart."""
+
+
+def write_prediction_sweep(
+    hardware: str | None, output: Path | None, *, force: bool, source: Path | None = None,
+    ranks: int | None = None,
+) -> str:
+    """Return the sweep that predicts a file's cases on ``ranks`` ranks, or, after writing it to
+    ``output``, a line about that. Raises UsageError, ConfigError, FileError."""
+    if source is None or ranks is None or hardware is not None:
+        raise UsageError("gen-config prediction: give --from FILE, the sweep to predict, and "
+                         "--ranks N, for how many")
+    return write_sweep(sweep_for(read_sweep(source).content, ranks), output, force=force)
+
+
+def sweep_for(sweep: Mapping[str, Any], ranks: int) -> Sweep:
+    """Return the sweep that carries predictions of a sweep's cases on ``ranks`` ranks."""
+    raw = on_all_ranks(sweep)
+    planned = make_plan(check_config(raw, "predicted"), ranks).cases
+    on_node = (raw.get("hardware") or {}).get("num_devices") or ranks
+    content = {**_kept(raw), "name": "for-prediction",
+               "measure": {"passes": PASSES, "iterations": ITERATIONS},
+               "benchmarks": [*raw["benchmarks"], *call_blocks(planned)]}
+    checked = check_config(content, "for-prediction")
+    counts = rank_counts(ranks, on_node)
+    minutes = sum(plan_estimate_s(make_plan(checked, count)) for count in counts) / 60
+    return Sweep(content, (
+        f"Made by gen-config prediction for {plural(ranks, 'rank')}: run it on each of these "
+        f"numbers of ranks, about {max(minutes, 1):.0f} min in all by assumed rates.",
+        *(job_command_line(count, "run", "FILE") for count in counts),
+        f"Then: hpcbench predict RESULTS... --world-size {ranks}"), ranks=counts[-1])
+
+
+def _kept(raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: raw[name] for name in ("hardware",) if raw.get(name)}
+
+
+def on_all_ranks(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sweep without what binds its blocks to the ranks of a run."""
+    blocks = [{name: value for name, value in block.items() if name != "world_size"}
+              for block in config["benchmarks"]]
+    return {**config, "benchmarks": blocks}
+
+
+def rank_counts(ranks: int, on_node: int) -> tuple[int, ...]:
+    """Return the fewest numbers of ranks that carry a law: whole nodes where ranks are on several,
+    from two nodes on."""
+    step = on_node if ranks > on_node else 1
+    first = 2
+    return tuple(step * first * 2 ** at for at in range(FEWEST_RANK_COUNTS)
+                 if step * first * 2 ** at <= ranks) or (ranks,)
+
+
+def call_blocks(planned: Sequence[Case]) -> Iterator[dict[str, Any]]:
+    """Yield a block for each backend, device and collective that cases of several calls make, with
+    sizes from below the least to above the largest."""
+    sizes: dict[tuple[str, str, str], set[float]] = {}
+    for case in planned:
+        demand = None if case.skip else planner_of(case.kind).demand(case)
+        for call in demand.calls if demand and demand.flops else ():
+            if call.ranks > 1 and call.collective in ALGORITHMS and call.size_bytes > 0:
+                key = (case.backend, case.device, call.collective)
+                sizes.setdefault(key, set()).add(call.size_bytes)
+    usual = json.loads(Path(__file__).with_name("calls.json").read_bytes())
+    for (backend, device, collective), called in sizes.items():
+        yield {**usual, "name": file_name(f"{collective}-{backend}"), "collective": collective,
+               "backend": backend, "device": device, "size": _ladder(min(called), max(called))}
+
+
+def _ladder(least: float, most: float) -> list[int]:
+    """Return sizes from below the least to above the most."""
+    first, last = 2 ** math.floor(math.log2(least) - 1), 2 ** math.ceil(math.log2(most) + 1)
+    steps = max(1, math.ceil(math.log(last / first, _FACTOR)))
+    return [round(first * (last / first) ** (at / steps)) for at in range(steps + 1)]
