@@ -5,6 +5,6 @@ from __future__ import annotations
 from hpcbench.registry import CommandSpec
 
 COMMANDS = (CommandSpec("predict", "hpcbench.prediction.commands.predict:predict",
-                        heading="Read results"),
+                        heading="Many nodes, many weeks"),
             CommandSpec("gen-config prediction",
                         "hpcbench.prediction.sweeps:write_prediction_sweep", heading=""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bad_input_process import hpcbench
 from hpcbench.answers.answer import Run
-from hpcbench.config.load import check_config
+from hpcbench.config.load import check_config, load_config, read_config
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import CallGroup, Signature, TrafficRecord
 from hpcbench.plan.case import Case, planner_of
@@ -27,6 +29,7 @@ from hpcbench.prediction.predict import (
     predict_recorded,
     sweeps_of,
 )
+from hpcbench.reduce.results_file import new_results
 from results_factory import MemorySamples, make_results, make_statistics, ok
 
 SIZES = [2**14, 2**16, 2**18, 2**20, 2**22]
@@ -62,9 +65,9 @@ def measured(
     items = tuple(replace(ok(case, clock(case)), device="cpu",
                           statistics=make_statistics(clock(case), spread=0.002))
                   for case in plan.cases if not case.skip)
-    results = make_results(items, world_size=ranks, nodes=tuple(
+    results = make_results(items, world_size=ranks, ranks_present=tuple(range(ranks)), nodes=tuple(
         f"node{at}" for at in range(ranks if nodes is None else nodes)))
-    results = replace(results, plan=replace(results.plan, config=plan.config))
+    results = replace(results, plan=replace(results.plan, config=plan.config, world_size=ranks))
     return Run(f"on{ranks}", results, MemorySamples(results))
 
 
@@ -240,3 +243,32 @@ def test_noise_that_hides_everything_is_refused() -> None:
 def test_a_case_that_is_not_there() -> None:
     with pytest.raises(UsageError):
         predicted(on(2, 4), [8], ["no_such_case"])
+
+
+def test_the_sweep_that_carries_a_prediction_does(tmp_path: Path) -> None:
+    wanted, small = tmp_path / "wanted.json", tmp_path / "small.json"
+    wanted.write_text(json.dumps({"benchmarks": SWEEP["benchmarks"][1:]}), encoding="utf-8")
+    done = hpcbench("gen-config", "prediction", "--from", str(wanted), "--ranks", "64",
+                    "-o", str(small))
+    assert done.returncode == 0, done.stderr
+    runs = [measured(n, sweep=read_config(small)) for n in (1, 2, 4, 8)]
+    cases = predict([load_config(wanted)], runs, [64]).cases
+    assert cases
+    assert all(one.step for one in cases)
+
+
+def test_the_command_predicts_from_files(tmp_path: Path) -> None:
+    paths = []
+    for run in on(1, 2, 4, 8):
+        paths.append(str(tmp_path / f"{run.path}.h5"))
+        with new_results(Path(paths[-1])) as writer:
+            writer.finish(replace(run.results, run=replace(run.results.run, run_id=run.path)))
+    done = hpcbench("predict", *paths, "--world-size", "16,32", "--case", "all_reduce", "--json")
+    document = json.loads(done.stdout)
+    assert [one["ranks"] for one in document["cases"]] == [16] * len(SIZES) + [32] * len(SIZES)
+    shown = hpcbench("predict", *paths, "--world-size", "16")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "17 of 17 cases predicted" in shown.stdout
+    for bad in (["--world-size", "x"], ["--world-size", "8", "--traffic", "t", "--model", "gpt2"],
+                ["--world-size", "8", "--case", "nothing"]):
+        assert hpcbench("predict", *paths, *bad).returncode == 2

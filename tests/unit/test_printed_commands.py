@@ -67,6 +67,7 @@ PRINTED = {
     "trace/journal.py": "tests/mpi/test_storage.py and test_mpi_backend.py reduce such a folder",
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",
     "run.py": "tests/mpi/test_storage.py reduces such a folder",
+    "prediction/sweeps.py": "tests/unit/test_prediction.py plans such a sweep",
     "fleet/acceptance/folder.py": "tests/unit/test_jobs.py plans the sweeps of such a folder",
     "fleet/soak/job.py": "tests/mpi/test_soak_job.py goes on with such a folder",
     "suite.py": "the same as in report/report_file.py",

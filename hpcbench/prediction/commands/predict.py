@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import (
     CASES,
     MOST_RANKS,
@@ -36,10 +37,11 @@ def predict(
         "--sweep", metavar="FILE", rich_help_panel=CASES,
         help="Sweep file to predict; default: those of RESULTS.")] = None,
     model: Annotated[Optional[list[str]], typer.Option(
-        "--model", metavar="NAME", rich_help_panel=CASES,
+        "--model", metavar="NAME", autocompletion=completion.models, rich_help_panel=CASES,
         help="Model in place of those of the sweep; repeatable.")] = None,
     strategy: Annotated[Optional[list[str]], typer.Option(
-        "--strategy", metavar="NAME", rich_help_panel=CASES,
+        "--strategy", metavar="NAME", autocompletion=completion.strategies,
+        rich_help_panel=CASES,
         help="Strategy in place of those of the sweep; repeatable.")] = None,
     only: Annotated[Optional[list[str]], typer.Option(
         "--case", metavar="WORDS", rich_help_panel=CASES,
@@ -52,7 +54,7 @@ def predict(
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Predict times on numbers of ranks that were not measured, with intervals.
+    """Predict times on other numbers of ranks, with intervals.
 
     Examples:
         hpcbench predict results/2 results/4 results/8 --world-size 64
