@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hpcbench.registry import CommandSpec
+from hpcbench.registry import CommandSpec, TopicSpec
 
 COMMANDS = (CommandSpec("predict", "hpcbench.prediction.commands.predict:predict",
                         heading="Many nodes, many weeks"),
             CommandSpec("gen-config prediction",
                         "hpcbench.prediction.sweeps:write_prediction_sweep", heading=""))
+TOPICS = (TopicSpec("predictions", "hpcbench.prediction.topic:TOPIC"),)

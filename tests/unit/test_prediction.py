@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bad_input_process import hpcbench
-from hpcbench.answers.answer import Run
+from hpcbench.answers.answer import CLEAR, Run, TopicOptions
 from hpcbench.config.load import check_config, load_config, read_config
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import CallGroup, Signature, TrafficRecord
@@ -29,6 +29,7 @@ from hpcbench.prediction.predict import (
     predict_recorded,
     sweeps_of,
 )
+from hpcbench.prediction.topic import TOPIC
 from hpcbench.reduce.results_file import new_results
 from results_factory import MemorySamples, make_results, make_statistics, ok
 
@@ -243,6 +244,27 @@ def test_noise_that_hides_everything_is_refused() -> None:
 def test_a_case_that_is_not_there() -> None:
     with pytest.raises(UsageError):
         predicted(on(2, 4), [8], ["no_such_case"])
+
+
+def test_advise_names_a_way_that_would_be_faster_on_most_ranks() -> None:
+    """On 8 ranks one size of buckets was tried, and is slow; on fewer another was, too."""
+    def slow(case: Case) -> float:
+        return true_s(case) * (3 if "bucket_mb=25" in case.label.split() else 1)
+
+    both = {**SWEEP, "benchmarks": [SWEEP["benchmarks"][0], {
+        **SWEEP["benchmarks"][1], "strategies": {"single": {}, "data": {"bucket_mb": [1, 25]}}}]}
+    whole = on(1, 2, 4, 8, sweep=both, clock=slow)
+    last = whole[-1].results
+    kept = tuple(item for item in last.cases if "bucket_mb=1" not in item.case.label.split())
+    runs = [*whole[:-1], replace(whole[-1], results=replace(last, cases=kept))]
+    record = TOPIC.analysis(runs, TopicOptions())
+    (one,) = record.alternatives
+    wanted, best = (true_s(item.case) for name in ("1", "25") for item in last.cases
+                    if f"bucket_mb={name}" in item.case.label.split())
+    assert one.ratio.value == pytest.approx(3 * best / wanted, rel=0.03)
+    assert one.ratio.ends[0] > 1
+    assert [answer.certainty for answer in record.answers] == [CLEAR]
+    assert TOPIC.analysis(whole[:2], TopicOptions()).answers == ()
 
 
 def test_the_sweep_that_carries_a_prediction_does(tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""Topic predictions: would a way of training that was not measured on most ranks be faster there
+than the fastest that was?"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    NONE,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    interval_text,
+    plain_table,
+    range_of,
+    with_command,
+)
+from hpcbench.errors import ConfigError
+from hpcbench.prediction.laws import FEWEST_RANK_COUNTS
+from hpcbench.prediction.measured import TimedCase, timed_cases
+from hpcbench.prediction.predict import Predicted, predict, sweeps_of
+from hpcbench.records import dataclass
+from hpcbench.reduce.kind_facts import CallWork, facts_of
+from hpcbench.reduce.results import CaseResult
+from hpcbench.statistics.order import Interval
+from hpcbench.units import plural
+from hpcbench.views.chart import Chart
+from hpcbench.views.labels import short_labels
+from hpcbench.views.table import Column, Row, Show, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A predicted way beside the fastest measured one of its task: ``ratio`` is how many times as
+    fast it would be, with its 95 % interval."""
+
+    label: str
+    beside: str
+    ranks: int
+    ratio: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedWays:
+    """The record of the topic."""
+
+    answers: tuple[Answer, ...]
+    alternatives: tuple[Alternative, ...]
+
+
+def predicted_ways(runs: Sequence[Run], _options: TopicOptions) -> PredictedWays:
+    cases = [case for case in timed_cases(runs)[0] if case.demand.flops]
+    if len({case.ranks for case in cases}) < FEWEST_RANK_COUNTS:
+        return PredictedWays((), ())  # no law: a report of one run has nothing to say here
+    most = max(case.ranks for case in cases)
+    try:
+        made = predict(sweeps_of(runs), runs, [most]).cases
+    except ConfigError:  # a sweep of another version, or of a kind that is not here
+        return PredictedWays((), ())
+    found = [*_alternatives(cases, [one for one in made if most not in one.measured_ranks], most)]
+    return PredictedWays(with_command(_answers(found), runs, "predictions"), tuple(found))
+
+
+def _alternatives(
+    cases: Sequence[TimedCase], made: Sequence[Predicted], most: int,
+) -> Iterator[Alternative]:
+    """Yield each prediction beside the fastest measured case of its task, by work per second."""
+    for one in made:
+        assert one.case is not None
+        planned = CaseResult(one.case, "not_run", "", None, one.case.device, None, None, {})
+        work = next(iter(facts_of(planned, {}, CallWork)), None)
+        rates = [(amount_of(case) / case.time_s, case) for case in cases
+                 if work and case.task == work.task and case.ranks == most]
+        if one.step is not None and work and rates:
+            rate, best = max(rates, key=lambda item: item[0])
+            same_s = work.amount / rate
+            yield Alternative(one.label, best.item.case.label, most,
+                              one.step.time.map(partial(operator.truediv, same_s)))
+
+
+def amount_of(case: TimedCase) -> float:
+    return next(iter(case.run.facts(case.item, CallWork))).amount
+
+
+def _answers(found: Sequence[Alternative]) -> Iterator[Answer]:
+    names = short_labels(label for one in found for label in (one.label, one.beside))
+    faster = [one for one in found if one.ratio.ends[0] > 1]
+    for one in sorted(faster, key=lambda one: -one.ratio.value):
+        yield Answer(CLEAR, f"predicted: {names[one.label]} would be {interval_text(one.ratio)} "
+                     f"times as fast as {names[one.beside]}, the fastest measured on "
+                     f"{plural(one.ranks, 'rank')}", remedy="measure it")
+    open_ones = [one for one in found if one.ratio.holds(1.0)]
+    if open_ones:
+        yield Answer(CANNOT_TELL, f"predicted: {plural(len(open_ones), 'way')} may or may not be "
+                     "faster than the fastest measured", remedy="measure more numbers of ranks")
+    elif found and not faster:
+        yield Answer(NONE, "predicted: no way that was not measured on most ranks is faster")
+
+
+def predicted_tables(record: PredictedWays) -> Iterator[Table]:
+    if record.alternatives:
+        names = short_labels(label for one in record.alternatives
+                             for label in (one.label, one.beside))
+        yield plain_table("predicted beside the fastest measured", (
+            Column("way", "predicted"), Column("beside", "measured"),
+            Column("ranks", "ranks", Show.COUNT),
+            Column("ratio", "times as fast", Show.NUMBER, "", "", "more"),
+            Column("interval", "95 % interval", Show.NUMBER)), [
+            Row((names[one.label], names[one.beside], one.ranks, one.ratio.value,
+                 range_of(one.ratio))) for one in record.alternatives])
+
+
+def predicted_charts(_record: PredictedWays) -> Iterator[Chart]:
+    yield from ()
+
+
+TOPIC = Topic("predictions", "would another way be faster on most ranks?", predicted_ways,
+              predicted_tables, predicted_charts, is_quiet=True)
