@@ -253,6 +253,15 @@ def _with_rates(one: Predicted, known: Sequence[TimedCase], price: float | None)
 def _notes(runs: Sequence[Run], world_sizes: Sequence[int]) -> Iterator[str]:
     most = max(run.results.run.world_size for run in runs)
     if max(world_sizes) > most:
-        doublings = math.log2(max(world_sizes) / most)
-        yield (f"{max(world_sizes)} ranks are {doublings:.1f} doublings beyond the {most} that "
-               "were measured: intervals grow with each")
+        farthest = max(world_sizes)
+        yield (f"{farthest} ranks are {math.log2(farthest / most):.1f} doublings beyond the {most} "
+               f"that were measured; runs on {halving_ranks(farthest, most)} ranks would halve the "
+               "intervals")
+
+
+def halving_ranks(ranks: int, most: int) -> int:
+    """Return the least doubling of the ``most`` ranks measured from which a prediction for
+    ``ranks`` has errors half as large, as they grow with 1 + the doublings between."""
+    doublings = math.log2(ranks / most)
+    wanted = max((doublings + 1) / 2 - 1, 0)
+    return min(most * 2 ** math.ceil(doublings - wanted - 1e-9), ranks)

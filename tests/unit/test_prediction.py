@@ -25,6 +25,7 @@ from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Points
 from hpcbench.prediction.predict import (
     Predicted,
     Predictions,
+    halving_ranks,
     predict,
     predict_recorded,
     sweeps_of,
@@ -213,6 +214,11 @@ def test_what_no_law_describes_is_counted() -> None:
     found = predicted(on(2, 4, 8, sweep=odd, clock=lambda case: (
         true_s(case) if planner_of(case.kind).demand(case) else 1e-3)), [16])
     assert sum(found.left_out.values()) == 3
+
+
+@pytest.mark.parametrize(("ranks", "most", "next_ranks"), [(64, 8, 32), (512, 8, 128), (16, 8, 16)])
+def test_the_ranks_that_halve_an_interval(ranks: int, most: int, next_ranks: int) -> None:
+    assert halving_ranks(ranks, most) == next_ranks
 
 
 def test_a_prediction_is_no_measurement() -> None:
