@@ -154,8 +154,10 @@ def _answers(
     precise = [one for one in rest if one.most_share <= PRECISE]
     if precise and not named:
         most = max(precise, key=lambda one: one.most_share)
+        every = len(checks) + len(not_comparable)
+        part = f"{len(precise)} of " * (len(precise) < every)
         yield Answer(
-            NONE, f"stragglers: none ({plural(len(precise), 'check')}; delays are at most "
+            NONE, f"stragglers: none ({part}{plural(every, 'check')}; delays are at most "
             f"{digits(100 * most.most_share, 2)} % of a call)", (
                 f"widest interval: {most.label}, rank {most.rank} is {_times(most.behind_s)} "
                 f"behind rank {most.next_rank}",
