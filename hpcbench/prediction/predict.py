@@ -264,4 +264,4 @@ def halving_ranks(ranks: int, most: int) -> int:
     ``ranks`` has errors half as large, as they grow with 1 + the doublings between."""
     doublings = math.log2(ranks / most)
     wanted = max((doublings + 1) / 2 - 1, 0)
-    return min(most * 2 ** math.ceil(doublings - wanted - 1e-9), ranks)
+    return int(min(most * 2 ** math.ceil(doublings - wanted - 1e-9), ranks))
