@@ -87,8 +87,8 @@ def call_blocks(planned: Sequence[Case]) -> Iterator[dict[str, Any]]:
                 sizes.setdefault(key, set()).add(call.size_bytes)
     usual = json.loads(Path(__file__).with_name("calls.json").read_bytes())
     for (backend, device, collective), called in sizes.items():
-        yield {**usual, "name": file_name(f"{collective}-{backend}"), "collective": collective,
-               "backend": backend, "device": device, "size": _ladder(min(called), max(called))}
+        block = {key: collective if value == "$call" else value for key, value in usual.items()}
+        yield {**block, "name": file_name(f"{collective}-{backend}"), "backend": backend, "device": device, "size": _ladder(min(called), max(called))}
 
 
 def _ladder(least: float, most: float) -> list[int]:

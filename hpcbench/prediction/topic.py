@@ -35,7 +35,7 @@ from hpcbench.views.table import Column, Row, Show, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class PredictedWay:
     """A predicted way beside the fastest measured one of its task: ``ratio`` is how many times as
     fast it would be, with its 95 % interval."""
 
@@ -50,7 +50,7 @@ class PredictedWays:
     """The record of the topic."""
 
     answers: tuple[Answer, ...]
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[PredictedWay, ...]
 
 
 def predicted_ways(runs: Sequence[Run], _options: TopicOptions) -> PredictedWays:
@@ -68,7 +68,7 @@ def predicted_ways(runs: Sequence[Run], _options: TopicOptions) -> PredictedWays
 
 def _alternatives(
     cases: Sequence[TimedCase], made: Sequence[Predicted], most: int,
-) -> Iterator[Alternative]:
+) -> Iterator[PredictedWay]:
     """Yield each prediction beside the fastest measured case of its task, by work per second."""
     for one in made:
         assert one.case is not None
@@ -79,7 +79,7 @@ def _alternatives(
         if one.step is not None and work and rates:
             rate, best = max(rates, key=lambda item: item[0])
             same_s = work.amount / rate
-            yield Alternative(one.label, best.item.case.label, most,
+            yield PredictedWay(one.label, best.item.case.label, most,
                               one.step.time.map(partial(operator.truediv, same_s)))
 
 
@@ -87,7 +87,7 @@ def amount_of(case: TimedCase) -> float:
     return next(iter(case.run.facts(case.item, CallWork))).amount
 
 
-def _answers(found: Sequence[Alternative]) -> Iterator[Answer]:
+def _answers(found: Sequence[PredictedWay]) -> Iterator[Answer]:
     names = short_labels(label for one in found for label in (one.label, one.beside))
     faster = [one for one in found if one.ratio.ends[0] > 1]
     for one in sorted(faster, key=lambda one: -one.ratio.value):
