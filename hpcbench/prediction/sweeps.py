@@ -88,11 +88,12 @@ def call_blocks(planned: Sequence[Case]) -> Iterator[dict[str, Any]]:
     usual = json.loads(Path(__file__).with_name("calls.json").read_bytes())
     for (backend, device, collective), called in sizes.items():
         block = {key: collective if value == "$call" else value for key, value in usual.items()}
-        yield {**block, "name": file_name(f"{collective}-{backend}"), "backend": backend, "device": device, "size": _ladder(min(called), max(called))}
+        yield {**block, "name": file_name(f"{collective}-{backend}"), "backend": backend,
+               "device": device, "size": _ladder(min(called), max(called))}
 
 
 def _ladder(least: float, most: float) -> list[int]:
     """Return sizes from below the least to above the most."""
-    first, last = 2 ** math.floor(math.log2(least) - 1), 2 ** math.ceil(math.log2(most) + 1)
-    steps = max(1, math.ceil(math.log(last / first, _FACTOR)))
-    return [round(first * (last / first) ** (at / steps)) for at in range(steps + 1)]
+    first = math.floor(math.log2(least) - 1)
+    steps = math.ceil((math.log2(most) + 1 - first) / math.log2(_FACTOR))
+    return [2 ** max(first, 0) * _FACTOR ** at for at in range(steps + 1)]
