@@ -53,16 +53,16 @@ def one_part() -> Iterator[None]:
         yield
         return
     plain = getattr(_fsdp_param, _CHUNK)
-    setattr(_fsdp_param, _CHUNK, _ParameterParts)
+    setattr(_fsdp_param, _CHUNK, _Parts)
     try:
         yield
     finally:
         setattr(_fsdp_param, _CHUNK, plain)
 
 
-class _ParameterParts:
-    """The chunks of a tensor as ``torch.chunk`` returns them, padded with empty ones; made on
-    demand."""
+class _Parts:
+    """The chunks of a tensor as ``torch.chunk`` returns them, padded with empty ones; each is made
+    when it is taken."""
 
     def __init__(self, whole: torch.Tensor, count: int, dim: int) -> None:
         self._whole, self._count, self._dim = whole, count, dim
@@ -70,7 +70,7 @@ class _ParameterParts:
     def __getitem__(self, number: int) -> torch.Tensor:
         extent = self._whole.size(self._dim)
         each = -(-extent // self._count)
-        first = number * each
+        first = range(self._count)[number] * each  # an IndexError ends them
         if first >= extent:
             return self._whole.new_empty(0)
         return self._whole.narrow(self._dim, first, min(each, extent - first))
@@ -116,13 +116,33 @@ _CALLS: Mapping[str, Callable[..., Any]] = MappingProxyType({
 the sizes of parts that go to each rank and come from it."""
 
 
+_SEVERAL = 8  # views of a tensor, of which more are made one by one
+
+
+@contextmanager
+def views_when_used() -> Iterator[None]:
+    """Have ``chunk`` of tensors without memory make a part when it is taken.
+
+    A ring takes one of as many parts as it has ranks, in each of as many steps."""
+    def chunk(self: FakeTensor, chunks: int, dim: int = 0) -> Any:
+        if chunks <= _SEVERAL or self.shape[dim] % chunks:
+            return torch.Tensor.chunk(self, chunks, dim)
+        return _Parts(self, chunks, dim)
+
+    FakeTensor.chunk = chunk
+    try:
+        yield
+    finally:
+        del FakeTensor.chunk
+
+
 @contextmanager
 def fake_tensors() -> Iterator[None]:
     """Make new tensors without memory, small numbers excepted; meta tensors stay meta.
 
     A call that needs missing values raises one of `NeedsValues`."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with one_part(), fake, _Numbers(_Known(fake)):
+    with one_part(), views_when_used(), fake, _Numbers(_Known(fake)):
         yield
 
 
@@ -149,7 +169,7 @@ class _Numbers(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         inputs = _tensors((args, kwargs))
         if func.namespace == _FUNCTIONAL:
-            return _collective(func, args, kwargs, inputs)
+            return _collective(func, args, kwargs, inputs, self._known)
         fakes = any(isinstance(one, FakeTensor) for one in inputs)
         if _is_meta(inputs, kwargs.get("device"), fakes):
             made = func(*args, **kwargs) if fakes else _really(func, args, kwargs)
@@ -213,8 +233,8 @@ def _aliasing(func: Any) -> str:
     """Return how an operator's results alias its arguments; ``other`` is left to torch."""
     schema = func._schema
     aliased = [one for one in schema.arguments if one.alias_info]
-    if (func.namespace not in ("aten", "bitsandbytes") or len(aliased) > 1 or not schema.returns
-            or func is torch.ops.aten.view.dtype
+    if (func.namespace not in ("aten", "bitsandbytes", _FUNCTIONAL) or len(aliased) > 1
+            or not schema.returns or func is torch.ops.aten.view.dtype
             or func.has_kernel_for_dispatch_key(_MADE_OF_OTHERS)):
         return "other"
     if not aliased:
@@ -306,9 +326,10 @@ def _as_meta(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
 
 
-def _collective(func: Any, args: Any, kwargs: Any, inputs: Made) -> Any:
+def _collective(func: Any, args: Any, kwargs: Any, inputs: Made, known: _Known) -> Any:
     """Return the results of a functional collective, which its group counts."""
-    made = func(*args, **kwargs)
+    fakes = any(isinstance(one, FakeTensor) for one in inputs)
+    made = known.carry_out(func, args, kwargs) if fakes else func(*args, **kwargs)
     name = func._schema.name.rpartition(":")[2]
     if name != "wait_tensor":
         named = dict(zip((one.name for one in func._schema.arguments), args, strict=False))

@@ -152,6 +152,18 @@ def test_what_reads_values_is_tried_with_memory_if_it_fits() -> None:
         dry_step(replace(case, memory_bytes=2**60), reading)
 
 
+def test_parts_of_a_tensor_are_made_one_by_one_and_are_those_of_torch() -> None:
+    whole = torch.empty(64, 6)
+    with fake_tensors():
+        fake = torch.empty(64, 6)
+        for count, dim in ((2, 0), (16, 0), (64, -2), (9, 0)):
+            parts, expected = fake.chunk(count, dim), whole.chunk(count, dim)
+            assert [one.shape for one in parts] == [one.shape for one in expected]
+            assert parts[-1].storage_offset() == expected[-1].storage_offset()
+        assert len(torch.cat([*fake.chunk(16)])) == 64
+    assert "chunk" not in vars(FakeTensor)
+
+
 def test_small_numbers_are_real_and_others_are_not() -> None:
     with fake_tensors():
         counts = torch.arange(4).repeat(2)
