@@ -53,19 +53,22 @@ def one_part() -> Iterator[None]:
         yield
         return
     plain = getattr(_fsdp_param, _CHUNK)
-    setattr(_fsdp_param, _CHUNK, _Parts)
+    setattr(_fsdp_param, _CHUNK, _Chunks)
     try:
         yield
     finally:
         setattr(_fsdp_param, _CHUNK, plain)
 
 
-class _Parts:
+class _Chunks:
     """The chunks of a tensor as ``torch.chunk`` returns them, padded with empty ones; each is made
     when it is taken."""
 
     def __init__(self, whole: torch.Tensor, count: int, dim: int) -> None:
         self._whole, self._count, self._dim = whole, count, dim
+
+    def __len__(self) -> int:
+        return self._count
 
     def __getitem__(self, number: int) -> torch.Tensor:
         extent = self._whole.size(self._dim)
@@ -127,7 +130,7 @@ def views_when_used() -> Iterator[None]:
     def chunk(self: FakeTensor, chunks: int, dim: int = 0) -> Any:
         if chunks <= _SEVERAL or self.shape[dim] % chunks:
             return torch.Tensor.chunk(self, chunks, dim)
-        return _Parts(self, chunks, dim)
+        return _Chunks(self, chunks, dim)
 
     FakeTensor.chunk = chunk
     try:

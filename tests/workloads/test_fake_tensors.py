@@ -158,6 +158,7 @@ def test_parts_of_a_tensor_are_made_one_by_one_and_are_those_of_torch() -> None:
         fake = torch.empty(64, 6)
         for count, dim in ((2, 0), (16, 0), (64, -2), (9, 0)):
             parts, expected = fake.chunk(count, dim), whole.chunk(count, dim)
+            assert len(parts) == len(expected)
             assert [one.shape for one in parts] == [one.shape for one in expected]
             assert parts[-1].storage_offset() == expected[-1].storage_offset()
         assert len(torch.cat([*fake.chunk(16)])) == 64
