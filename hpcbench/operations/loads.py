@@ -346,20 +346,13 @@ class Routing:
 class GivenRouting:
     """The same by a table: ``cells[sender][receiver]`` are the copies that one rank sends another.
 
-    A token goes to a rank at most once, there to one of its experts: these take turns."""
+    A token goes to a rank at most once, there to one of its experts: these take turns, and copies
+    of a rank's tokens go round these. `token_copies.ExpertTables` has them one by one."""
 
     ranks: int
     tokens: int
     experts: int
     cells: tuple[tuple[int, ...], ...]
-
-    def experts_of(self, rank: int) -> list[tuple[int, ...]]:
-        """Return the experts of each of a rank's tokens; tokens have one more than others, or none.
-        """
-        each = self.experts // self.ranks
-        line = [receiver * each + (rank + copy) % each
-                for receiver, count in enumerate(self.cells[rank]) for copy in range(count)]
-        return [tuple(line[token::self.tokens]) for token in range(self.tokens)]
 
     def of_experts(self) -> tuple[int, ...]:
         each, counts = self.experts // self.ranks, [0] * self.experts

@@ -30,19 +30,25 @@ class ExpertTables:
 
     def __init__(self, routing: AnyRouting) -> None:
         self._routing = routing
-        self._runs = (np.asarray(routing.starts), np.asarray(routing.sets, dtype=np.int64)) if (
-            isinstance(routing, Routing)) else None
+        if isinstance(routing, Routing):
+            self._starts = np.asarray(routing.starts)
+            self._sets = np.asarray(routing.sets, dtype=np.int64)
 
     def of(self, rank: int) -> Integers:
         """Return the experts of a rank's tokens, (tokens, most of a token); -1: it has fewer."""
         routing = self._routing
-        if self._runs:
-            starts, sets = self._runs
+        if isinstance(routing, Routing):
             numbers = np.arange(rank, routing.ranks * routing.tokens, routing.ranks)
-            return sets[np.searchsorted(starts, numbers, side="right") - 1]
-        lists = routing.experts_of(rank)
-        width = max(map(len, lists), default=0) or 1
-        return np.array([[*one, *[-1] * (width - len(one))] for one in lists], dtype=np.int64)
+            found: Integers = self._sets[np.searchsorted(self._starts, numbers, side="right") - 1]
+            return found
+        counts, each = np.asarray(routing.cells[rank]), routing.experts // routing.ranks
+        receivers = np.repeat(np.arange(routing.ranks), counts)
+        copies = np.arange(len(receivers)) - np.repeat(counts.cumsum() - counts, counts)
+        most = max(-(-len(receivers) // routing.tokens), 1)
+        line: Integers = np.full(most * routing.tokens, -1)
+        line[:len(receivers)] = receivers * each + (rank + copies) % each
+        table: Integers = line.reshape(most, routing.tokens).T
+        return table
 
 
 def within(table: Integers, capacity: int) -> Integers:

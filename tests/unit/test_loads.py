@@ -20,6 +20,7 @@ from hpcbench.operations.loads import (
     AnyRouting,
     ByteMatrix,
     Load,
+    Routing,
     copies,
     popularity,
     read_matrix,
@@ -40,10 +41,20 @@ def copied(routing: AnyRouting, dedup: str) -> list[list[int]]:
              for receiver in range(routing.ranks)] for sender in range(routing.ranks)]
 
 
+def experts_of(routing: AnyRouting, rank: int) -> list[tuple[int, ...]]:
+    """Return the experts of each of a rank's tokens, one by one."""
+    if isinstance(routing, Routing):
+        return routing.experts_of(rank)
+    each = routing.experts // routing.ranks
+    line = [receiver * each + (rank + copy) % each
+            for receiver, count in enumerate(routing.cells[rank]) for copy in range(count)]
+    return [tuple(line[token::routing.tokens]) for token in range(routing.tokens)]
+
+
 def check_sums(routing: AnyRouting) -> None:
     """Check the sums of a routing against its tokens, one by one."""
     ranks, each = routing.ranks, routing.experts // routing.ranks
-    tokens = [routing.experts_of(rank) for rank in range(ranks)]
+    tokens = [experts_of(routing, rank) for rank in range(ranks)]
     assert [len(one) for one in tokens] == [routing.tokens] * ranks
     everywhere = [expert for own in tokens for experts in own for expert in experts]
     assert routing.of_experts() == tuple(map(everywhere.count, range(routing.experts)))
@@ -185,7 +196,7 @@ def test_a_table_sends_a_token_to_a_rank_once(ranks, each, seed):
     routing = route_given(ByteMatrix(cells, ""), ranks, 9, ranks * each, 1)
     check_sums(routing)
     for rank in range(ranks):
-        for experts in routing.experts_of(rank):
+        for experts in experts_of(routing, rank):
             receivers = copies(experts, each, "expert")
             assert len(set(receivers)) == len(receivers)
 

@@ -187,7 +187,7 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
       "seq_length": 14}, "7 tokens cannot be divided evenly among 2 ranks (tp)"),
     ({"strategies": {"hybrid": {"tp": 2, "sync_each_batch": True}}}, "with accumulation 1"),
     ({"strategies": {"hybrid": {"pp": 2, "sync_each_batch": True}}}, "stages exchange gradients"),
-    ({"strategies": {"moe": {"ep": 3}}}, "4 ranks cannot be divided evenly into groups of ep=3"),
+    ({"strategies": {"moe": {"ep": 3}}}, "groups of ep=3; take ep=2 or 4"),
     ({"strategies": "moe"}, "has no experts"),
     ({"strategies": "fsdp", "model": "mixtral-8x7b"}, "only strategy moe"),
     ({"strategies": {"moe": {"load": "matrix"}}, "model": "mixtral-8x7b"}, "load matrix"),
@@ -701,6 +701,12 @@ def test_a_load_written_in_two_ways_is_one() -> None:
            for case in plan_of({"model": "moe-tiny", "strategies": {
                "moe": {"load": load, "capacity_factor": factor}}}).cases}
     assert len(ids) == 1
+
+
+def test_a_skip_of_experts_names_the_nearest_groups_of_ranks_that_work() -> None:
+    for ranks, ep, others in ((32, 16, "ep=8"), (24, 3, "ep=1")):  # 3 ranks divide no extent
+        assert reason_of(ranks, model="moe-tiny", strategies={"moe": {"ep": ep}}).endswith(
+            f"cannot be divided evenly among {ep} ranks (ep); take {others}")
 
 
 def test_experts_of_a_capacity_by_hand() -> None:

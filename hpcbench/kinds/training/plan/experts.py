@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -153,14 +154,17 @@ def unfit_experts(work: Training) -> str | None:
         return "only strategy moe trains a model with experts" if shape.experts else None
     if shape.experts is None:
         return f"{work.model} has no experts: name a model that has, or another strategy"
-    experts = shape.experts
-    if experts.number % spread.ep:
-        return f"{experts.number} experts cannot be divided evenly among {spread.ep} ranks (ep)"
-    shards = ranks_of_expert(work)
+    experts, shards = shape.experts, ranks_of_expert(work)
+    extent = math.gcd(experts.inner, shape.hidden)
+    others = nearest_ep(spread.ep, [
+        ep for ep in range(1, math.gcd(work.dp, experts.number) + 1)
+        if work.dp % ep == experts.number % ep == 0 and (ep == 1 or extent % (work.dp // ep) == 0)])
     reasons = (
-        (experts.inner % shards or shape.hidden % shards,
+        (experts.number % spread.ep, f"{experts.number} experts cannot be divided evenly among "
+         f"{spread.ep} ranks (ep){others}"),
+        (extent % shards,
          f"extents {experts.inner} and {shape.hidden} of experts cannot be divided evenly among "
-         f"the {shards} ranks that have the same"),
+         f"the {shards} ranks that have the same{others}"),
         (spread.load.name == MATRIX, "load matrix: says which ranks rows go to, not which experts "
          "a token has; primitive ep_dispatch_combine takes it"),
         (work.checkpointing != "none", f"checkpointing {work.checkpointing}: tokens would travel "
@@ -170,6 +174,12 @@ def unfit_experts(work: Training) -> str | None:
         (work.compile, "compile: a block with experts has no one shape"))
     return next((why for holds, why in reasons if holds), None) or spread.load.unfit(
         experts.number, experts.per_token)
+
+
+def nearest_ep(ep: int, fitting: Sequence[int]) -> str:
+    """Return which of those that fit to take, the nearest of less and of more."""
+    near = [*[one for one in fitting if one < ep][-1:], *[one for one in fitting if one > ep][:1]]
+    return f"; take ep={' or '.join(map(str, near))}" if near else ""
 
 
 def ranks_of_expert(work: Training) -> int:

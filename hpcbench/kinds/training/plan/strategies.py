@@ -19,6 +19,7 @@ from hpcbench.kinds.training.plan.experts import (
     UNLIMITED,
     capacity_text,
     load_text,
+    nearest_ep,
     spread_of,
 )
 from hpcbench.kinds.training.plan.models import (
@@ -164,7 +165,9 @@ _OF_SAMPLES = (
 
 def _of_experts(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     if ranks % int(options["ep"]):
-        return f"{ranks} ranks cannot be divided evenly into groups of ep={options['ep']}"
+        fitting = [ep for ep in range(1, ranks + 1) if ranks % ep == 0]
+        return (f"{ranks} ranks cannot be divided evenly into groups of ep={options['ep']}"
+                f"{nearest_ep(int(options['ep']), fitting)}")
     return spec.Degrees(dp=ranks)
 
 
