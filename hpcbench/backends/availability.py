@@ -380,6 +380,7 @@ _EXTRAS = {
                     how_to_install("models")),
     "torchtitan": "pip install --no-deps torchtitan==0.3.0, then spmd_types==0.2.3 tyro triton",
     "transformer_engine": "pip install transformer-engine[pytorch]",
+    "nccl": "pip install nccl4py",
     "nvfuser_direct": "pip install nvfuser-cuXXX-torchYY, for the CUDA and torch there are",
 }
 """Module -> how to install it: of ours with the versions that go together."""

@@ -372,7 +372,8 @@ def test_dispatched_bytes_and_flops_are_those_of_the_routing(
     ({"dispatch": "fp32"}, {"dtype": "bf16"}), ({"load": "matrix"}, {}),
     ({"dedup": "expert"}, {"implementations": "allgather"}),
     ({}, {"implementations": {"hierarchical": {"node_ranks": 3}}}),
-    ({}, {"implementations": "deep_ep", "dtype": "bf16"}), ({}, {"mode": "pipelined"}),
+    *(({}, {"implementations": name, "dtype": dtype}) for name in ("deep_ep", "nccl_ep")
+      for dtype in ("bf16", "fp32")), ({}, {"mode": "pipelined"}),
     ({}, {"implementations": "comm_only"})])
 def test_dispatches_that_cannot_be_are_skips(options: dict[str, Any], more: dict[str, Any]) -> None:
     plan = plan_of({**GIVEN, "primitive": EP_DISPATCH_COMBINE.name, "implementations": "torch",

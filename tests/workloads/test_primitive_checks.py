@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from hpcbench.backends.devices import add_in_fp32
 from hpcbench.kinds.primitive.plan.demands import GELU_INPUT, SIGNIFICAND_BITS, is_exact
 from hpcbench.kinds.primitive.run.dispatch_inputs import DispatchInputs
 from hpcbench.kinds.primitive.run.implementations.base import PrimitiveOperation
+from hpcbench.kinds.primitive.run.implementations.dispatch import NcclEp
 from hpcbench.kinds.primitive.run.operands import Expected, compare
 from hpcbench.operations.data import DTYPES
 from workloads.primitive_ranks import (
@@ -352,3 +355,47 @@ def test_a_lost_or_wrong_expert_of_a_token_is_found(dtype: str, options: dict[st
             lost = torch.where(table == table[experts % len(table), 1], -1, table)
             wrong.table = lambda rank, lost=lost: lost  # type: ignore[method-assign]
             assert compare(wrong.expected("both").value.to(inputs.dtype), expected)
+
+
+def test_nccl_ep_is_called_in_the_order_of_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a stand-in of one rank, to whom all of its tokens go, with room for as many."""
+    called: list[str] = []
+
+    def dispatch(inputs: Any, outputs: Any, stream: int) -> None:
+        called.append("dispatch")
+        outputs.tokens.copy_(inputs.tokens)
+        outputs.topk_weights.copy_(inputs.topk_weights)
+        outputs.topk_idx.copy_(told[-1])
+
+    def combine(inputs: Any, outputs: Any, stream: int) -> None:
+        called.append("combine")
+        outputs.tokens.copy_(inputs.tokens)
+
+    def note(name: str, result: Any = None) -> Any:
+        return lambda *given, **named: (called.append(name), told.extend(
+            one for one in given if isinstance(one, torch.Tensor)), result)[-1]
+
+    told: list[torch.Tensor] = []
+    handle = SimpleNamespace(update=note("update"), dispatch=dispatch, combine=combine,
+                             destroy=note("handle"))
+    group = SimpleNamespace(create_handle=note("create_handle", handle), destroy=note("group"))
+    monkeypatch.setitem(sys.modules, "nccl.ep", SimpleNamespace(  # type: ignore[arg-type]
+        Algorithm=SimpleNamespace(HIGH_THROUGHPUT=1), Layout=SimpleNamespace(FLAT=3),
+        Group=SimpleNamespace(create=note("create", group)), Tensor=lambda tensor: tensor,
+        **dict.fromkeys(("GroupConfig", "DispatchInputs", "DispatchOutputs", "CombineInputs",
+                         "CombineOutputs"), SimpleNamespace)))
+    monkeypatch.setitem(sys.modules, "nccl.ep.interop.torch", SimpleNamespace(
+        get_nccl_comm_from_group=note("communicator", SimpleNamespace(  # type: ignore[arg-type]
+            destroy=note("end")))))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
+    inputs = DispatchInputs(workload_of("ep_dispatch_combine", "dispatch_combine", "bf16", Shape(
+        32, 24, 16, 1), top_k=3, product="mlp", load="zipf:1"), place_of(0, 1))
+    operation = NcclEp(inputs)
+    for _ in range(2):
+        operation.restore()
+        operation.run()
+        assert compare(operation.output, inputs.expected("both")) is None
+    operation.close()
+    each = ["update", "dispatch", "combine"]
+    assert called == ["communicator", "create", "create_handle", *each, *each, "handle", "group",
+                      "end"]

@@ -31,6 +31,7 @@ from hpcbench.operations.loads import (
     route_given,
 )
 from hpcbench.plan.points import Option, Values
+from hpcbench.units import plural
 
 NAME = "ep_dispatch_combine"
 SAME = "dtype"
@@ -165,8 +166,20 @@ def _no_copies(primitive: str, problem: Problem) -> str | None:
 
 def _not_bf16(primitive: str, problem: Problem) -> str | None:
     ways = (problem.dtype, *ExpertTypes.of(problem.options, problem.dtype))
-    return ("DeepEP sends bf16, or fp8 with scales, and results as bf16: dtype bf16, without "
-            "dispatch and combine" if set(ways) != {"bf16"} else _no_copies(primitive, problem))
+    return ("it is called with bf16 both ways: dtype bf16, without dispatch and combine"
+            if set(ways) != {"bf16"} else _no_copies(primitive, problem))
+
+
+_MOST_RANKS, _MOST_TOKENS = 64, 8192
+"""Of NCCL EP: 8 nodes of 8 (RELEASE.md), and MAX_SUPPORTED_TOKENS_PER_RANK (common.hpp)."""
+
+
+def _not_nccl_ep(primitive: str, problem: Problem) -> str | None:
+    tokens = problem.m // problem.ranks
+    if problem.ranks > _MOST_RANKS or tokens > _MOST_TOKENS:
+        return (f"{plural(problem.ranks, 'rank')} of {plural(tokens, 'token')}: NCCL EP has at "
+                f"most {_MOST_RANKS} ranks of {_MOST_TOKENS}")
+    return _not_bf16(primitive, problem)
 
 
 def _unequal_nodes(primitive: str, problem: Problem) -> str | None:
@@ -195,5 +208,10 @@ DISPATCHERS = (
         "deep_ep", "DeepEP's ElasticBuffer: its dispatch, the experts, and its combine",
         {NAME: f"{_RUN}:DeepEp"}, calls=(), devices=("cuda",), backends=("nccl",),
         modules=("deep_ep",), least_capability=(9, 0), connects=True, unfit=_not_bf16,
+        absent=_ABSENT),
+    ImplementationSpec(
+        "nccl_ep", "NCCL EP's dispatch (high throughput), the experts, and its combine",
+        {NAME: f"{_RUN}:NcclEp"}, calls=(), devices=("cuda",), backends=("nccl",),
+        modules=("nccl", "nccl.ep"), least_capability=(9, 0), connects=True, unfit=_not_nccl_ep,
         absent=_ABSENT),
 )

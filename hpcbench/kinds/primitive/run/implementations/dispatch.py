@@ -285,30 +285,25 @@ class Gathered(Dispatching):
         return self._own.to(self.inputs.dtype)
 
 
-class DeepEp(Dispatching):
-    """DeepEP's ElasticBuffer (dd758ca of 2026-07): dispatch, the experts, and combine, which adds
-    up what ranks return. Rows arrive in no known order, with their experts' numbers on the rank,
-    or -1, and the router's weights."""
+class AddedByLibrary(Dispatching):
+    """A library's dispatch, the experts, and its combine, which adds up what ranks return. Rows
+    arrive in no known order, with their experts' numbers on the rank, or -1, and the router's
+    weights."""
 
     def __init__(self, inputs: DispatchInputs) -> None:
         super().__init__(inputs)
         table = inputs.table(self.rank)
-        self._choices = inputs.here(table)
-        self._weights = inputs.here(router_weights(table.shape[1], torch.float32).expand(
-            table.shape))
+        self.choices = inputs.here(table)
+        self.weights = inputs.here(router_weights(table.shape[1], torch.float32).expand(
+            table.shape).contiguous())
         self._local = [tuple(map(inputs.here, (inputs.scale(torch.tensor(expert)), *(
             inputs.weights_of(expert) if inputs.product == "mlp" else ()))))
             for expert in range(self.rank * inputs.experts_each,
                                 (self.rank + 1) * inputs.experts_each)]
-        self._buffer = import_module("deep_ep").ElasticBuffer(
-            self.group, num_max_tokens_per_rank=len(table), hidden=inputs.spec.k,
-            num_topk=table.shape[1], explicitly_destroy=True)
 
-    def run(self) -> None:
-        self._stamps.begin()
-        arrived, choices, weights, handle, _ = self._buffer.dispatch(
-            self.inputs.tokens, topk_idx=self._choices, topk_weights=self._weights,
-            num_experts=self.inputs.routing.experts)
+    def sums(self, arrived: torch.Tensor, choices: torch.Tensor,
+             weights: torch.Tensor) -> torch.Tensor:
+        """Return of each row the weighted sum of what its experts here make of it."""
         self._stamps.stamp()
         sums = torch.zeros(arrived.shape, dtype=torch.float32, device=arrived.device)
         for expert, (scale, *products) in enumerate(self._local):
@@ -319,8 +314,77 @@ class DeepEp(Dispatching):
             factor = weights[row, choice, None] * (1 if products else scale)
             sums.index_add_(0, row, result.float() * factor)
         self._stamps.stamp()
-        self.output = self._buffer.combine(sums.to(arrived.dtype), handle)[0]
+        return sums.to(arrived.dtype)
+
+
+class DeepEp(AddedByLibrary):
+    """DeepEP's ElasticBuffer (dd758ca of 2026-07)."""
+
+    def __init__(self, inputs: DispatchInputs) -> None:
+        super().__init__(inputs)
+        tokens, top_k = self.choices.shape
+        self._buffer = import_module("deep_ep").ElasticBuffer(
+            self.group, num_max_tokens_per_rank=tokens, hidden=inputs.spec.k, num_topk=top_k,
+            explicitly_destroy=True)
+
+    def run(self) -> None:
+        self._stamps.begin()
+        arrived, choices, weights, handle, _ = self._buffer.dispatch(
+            self.inputs.tokens, topk_idx=self.choices, topk_weights=self.weights,
+            num_experts=self.inputs.routing.experts)
+        self.output = self._buffer.combine(self.sums(arrived, choices, weights), handle)[0]
         self._stamps.stamp()
 
     def close(self) -> None:
         self._buffer.destroy()
+
+
+class NcclEp(AddedByLibrary):
+    """NCCL EP's high-throughput algorithm, by nccl4py (NVIDIA/nccl 5067397 of 2026-06).
+
+    Buffers have room for all tokens of all ranks, as that version wants it; the first rows are
+    those that arrive. The routing is told in each call, as a router would."""
+
+    def __init__(self, inputs: DispatchInputs) -> None:
+        super().__init__(inputs)
+        library = import_module("nccl.ep")
+        (tokens, top_k), hidden = self.choices.shape, inputs.spec.k
+        rows = tokens * self.ranks
+        self._communicator = import_module("nccl.ep.interop.torch").get_nccl_comm_from_group(
+            self.group)
+        self._ep = library.Group.create(self._communicator, library.GroupConfig(
+            algorithm=library.Algorithm.HIGH_THROUGHPUT, num_experts=inputs.routing.experts,
+            max_dispatch_tokens_per_rank=tokens, max_recv_tokens_per_rank=rows,
+            max_token_bytes=hidden * self.tokens.element_size()))
+        self._arrived = self.buffer(rows, self.tokens)
+        self._arrived_weights = self.weights.new_empty(rows, top_k)
+        self._arrived_choices = self.choices.new_empty(rows, top_k)
+        self.output = torch.empty_like(self.tokens)
+        self._told, sent, weights, got, *beside, added = map(library.Tensor, (
+            self.choices, self.tokens, self.weights, self._arrived, self._arrived_weights,
+            self._arrived_choices, self.output))
+        self._there = (library.DispatchInputs(tokens=sent, topk_weights=weights),
+                       library.DispatchOutputs(tokens=got, topk_weights=beside[0],
+                                               topk_idx=beside[1]))
+        self._back = library.CombineInputs(tokens=got), library.CombineOutputs(tokens=added)
+        self._handle = self._ep.create_handle(library.Layout.FLAT, self._told,
+                                              stream=self._stream)
+
+    @property
+    def _stream(self) -> int:
+        return int(torch.cuda.current_stream().cuda_stream)
+
+    def run(self) -> None:
+        self._stamps.begin()
+        self._handle.update(self._told, stream=self._stream)
+        self._handle.dispatch(*self._there, stream=self._stream)
+        here = slice(sum(self.receives))
+        self._arrived[here] = self.sums(self._arrived[here], self._arrived_choices[here],
+                                        self._arrived_weights[here])
+        self._handle.combine(*self._back, stream=self._stream)
+        self._stamps.stamp()
+
+    def close(self) -> None:
+        self._handle.destroy()
+        self._ep.destroy()
+        self._communicator.destroy()
