@@ -60,11 +60,12 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--sizes", nargs="+", default=SIZES)
     parser.add_argument("--model", default="transformer-tiny")
+    parser.add_argument("--only-collectives", action="store_true")
     parser.add_argument("--results", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         paths = [measured(ranks, given.results or Path(folder), given)
-                 for ranks in [1, *given.ranks]]
+                 for ranks in [*[1] * (not given.only_collectives), *given.ranks]]
         with opened(paths) as runs:
             points = [*ranks_left_out(runs), *sizes_left_out(runs)]
     sys.exit(int(not judged(points)))
@@ -88,9 +89,10 @@ def sweep(given: argparse.Namespace) -> dict[str, Any]:
         "benchmarks": [
             {"kind": "collective", "collective": [*COLLECTIVES], "backend": "gloo",
              "size": [*given.sizes]},
-            {"kind": "training", "model": given.model, "seq_length": 32, "batch_size": 1,
-             "backend": "gloo", "strategies": {
-                 "single": {}, "data": {"bucket_mb": [1, 25]}, "fsdp": {}, "zero1": {}}}]}
+            *([] if given.only_collectives else [{
+                "kind": "training", "model": given.model, "seq_length": 32, "batch_size": 1,
+                "backend": "gloo", "strategies": {
+                    "single": {}, "data": {"bucket_mb": [1, 25]}, "fsdp": {}, "zero1": {}}}])]}
 
 
 def ranks_left_out(runs: Sequence[Run]) -> Iterator[Point]:

@@ -30,6 +30,8 @@ FEWEST_POINTS = 4
 COEFFICIENTS = 3
 NEAR = 4.0
 """Errors of a law are those at sizes within this factor."""
+POOR_FIT, BEYOND_ERRORS = 0.1, 3.0
+"""A law lacks fit where medians scatter by more than this, and so many times their errors."""
 LEAST_MISFIT = 0.03
 """Relative error of a law itself, which bounds how much more a certain median weighs."""
 LEAST_ERROR = 0.01
@@ -230,6 +232,14 @@ class CallLaw:
         counts = ", ".join(map(str, self.rank_counts))
         return (f"{self.collective} was measured on {counts} ranks: a law over ranks needs "
                 f"{FEWEST_RANK_COUNTS} numbers of them")
+
+    @cached_property
+    def misfit(self) -> float | None:
+        """Return the scatter of medians around the law, relative, if it is more than their own
+        errors explain: it does not describe them."""
+        scatter = float(np.sqrt((self.fit.logs(self.points) ** 2).mean()))
+        own = float(np.sqrt((self.points.errors ** 2).mean()))
+        return scatter if scatter > max(POOR_FIT, BEYOND_ERRORS * own) else None
 
     def predict(self, ranks: int, size: float) -> LawTime:
         """Return the time of a call. A number of ranks that was measured has the scatter of points

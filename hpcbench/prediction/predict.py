@@ -8,6 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from hpcbench.answers.answer import Run
+from hpcbench.answers.compare_inputs import Side, differences
+from hpcbench.answers.verdict import doubts_of
 from hpcbench.config.load import check_config, replace_names
 from hpcbench.config.schema import Config
 from hpcbench.errors import UsageError
@@ -36,6 +38,8 @@ from hpcbench.statistics.order import Interval
 from hpcbench.units import format_seconds, grouped, plural
 
 HOUR_S = 3600
+_BY_DESIGN = ("ranks", "nodes", "scheduler.", "process.ranks_a_core")
+"""What runs on several numbers of ranks differ in."""
 WIDEST = 4.0
 """An interval that ends above so many times its value says nothing."""
 
@@ -87,33 +91,44 @@ def predict(
     if not cases:
         raise UsageError("nothing to predict from: no case that a law describes has a time")
     most = on_node or max(case.place.on_node for case in cases)
-    laws = _laws(cases)
-    planned = [(case, place) for ranks in world_sizes
-               for case, place in _planned(sweeps, cases, JobShape(
-                   ranks, min(ranks, most)))
-               if all(word.lower() in case.label.lower() for word in only)]
-    if not planned:
+    laws = laws_of(cases)
+    made = [_predicted(case, place, cases, laws, price) for ranks in world_sizes
+            for place in [JobShape(ranks, min(ranks, most))]
+            for case in planned_cases(sweeps, cases, place)
+            if all(word.lower() in case.label.lower() for word in only)]
+    if not made:
         raise UsageError(f"--case {' '.join(only)}: no planned case has all these words")
-    made = tuple(_predicted(case, place, cases, laws, price) for case, place in planned)
-    return Predictions(made, laws.laws, left, tuple(_notes(runs, world_sizes)))
+    return Predictions(tuple(made), laws.laws, left, tuple(_notes(runs, world_sizes, laws)))
 
 
-def _laws(cases: Sequence[TimedCase]) -> Laws:
+def predict_unmeasured(
+    sweeps: Sequence[Config], cases: Sequence[TimedCase], ranks: int,
+) -> list[Predicted]:
+    """Return the predictions of the planned cases that were not measured on so many ranks."""
+    place = JobShape(ranks, min(ranks, max(case.place.on_node for case in cases)))
+    known = {case.key for case in cases if case.ranks == ranks}
+    laws = laws_of(cases)
+    return [_predicted(case, place, cases, laws, None)
+            for case in planned_cases(sweeps, cases, place)
+            if key_of(case, _device_of(case, cases)) not in known]
+
+
+def laws_of(cases: Sequence[TimedCase]) -> Laws:
     return Laws({key: CallLaw(key.collective, points_of(same))
                  for key, same in series_of(cases).items() if key.collective in ALGORITHMS})
 
 
-def _planned(
+def planned_cases(
     sweeps: Sequence[Config], cases: Sequence[TimedCase], place: JobShape,
-) -> Iterator[tuple[Case, JobShape]]:
-    """Yield the cases of sweeps on so many ranks, each once, and where they lie."""
+) -> Iterator[Case]:
+    """Yield the cases of sweeps on so many ranks that no plan skips, each once."""
     seen: set[object] = set()
     for config in sweeps:
         for case in make_plan(config, place.ranks).cases:
             key = key_of(case, _device_of(case, cases))
             if key not in seen and case.world_size == place.ranks and not case.skip:
                 seen.add(key)
-                yield case, place
+                yield case
 
 
 def sweeps_of(
@@ -192,7 +207,7 @@ def predict_recorded(
 ) -> Predictions:
     """Return the predicted time of the calls that a job recorded, on other numbers of ranks."""
     cases, left = timed_cases(runs)
-    laws, most = _laws(cases), on_node or max((case.place.on_node for case in cases), default=1)
+    laws, most = laws_of(cases), on_node or max((case.place.on_node for case in cases), default=1)
     made = []
     for ranks in world_sizes:
         demand, missing = recorded_demand(record, ranks)
@@ -250,7 +265,17 @@ def _with_rates(one: Predicted, known: Sequence[TimedCase], price: float | None)
         cost=rate.map(lambda value: 1e6 * spent / value) if price else None)
 
 
-def _notes(runs: Sequence[Run], world_sizes: Sequence[int]) -> Iterator[str]:
+def _notes(runs: Sequence[Run], world_sizes: Sequence[int], laws: Laws) -> Iterator[str]:
+    yield from doubts_of((run.path, run.results) for run in runs)
+    differ = [] if len(runs) < 2 else [
+        one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
+        if not one.key.startswith(_BY_DESIGN)]
+    if differ:
+        yield f"the files also differ in {', '.join(differ)}, which no law describes"
+    for key, law in laws.laws.items():
+        if law.misfit:
+            yield (f"{key.collective} of {key.backend}: medians scatter by {law.misfit:.0%} around "
+                   "their law, more than their own errors: contention, or steps it does not have")
     most = max(run.results.run.world_size for run in runs)
     if max(world_sizes) > most:
         farthest = max(world_sizes)

@@ -23,7 +23,7 @@ from hpcbench.answers.answer import (
 from hpcbench.errors import ConfigError
 from hpcbench.prediction.laws import FEWEST_RANK_COUNTS
 from hpcbench.prediction.measured import TimedCase, timed_cases
-from hpcbench.prediction.predict import Predicted, predict, sweeps_of
+from hpcbench.prediction.predict import Predicted, predict_unmeasured, sweeps_of
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork, facts_of
 from hpcbench.reduce.results import CaseResult
@@ -54,15 +54,16 @@ class PredictedWays:
 
 
 def predicted_ways(runs: Sequence[Run], _options: TopicOptions) -> PredictedWays:
-    cases = [case for case in timed_cases(runs)[0] if case.demand.flops]
+    every = timed_cases(runs)[0]
+    cases = [case for case in every if case.demand.flops]
     if len({case.ranks for case in cases}) < FEWEST_RANK_COUNTS:
         return PredictedWays((), ())  # no law: a report of one run has nothing to say here
     most = max(case.ranks for case in cases)
     try:
-        made = predict(sweeps_of(runs), runs, [most]).cases
+        made = predict_unmeasured(sweeps_of(runs), every, most)
     except ConfigError:  # a sweep of another version, or of a kind that is not here
         return PredictedWays((), ())
-    found = [*_alternatives(cases, [one for one in made if most not in one.measured_ranks], most)]
+    found = [*_alternatives(cases, made, most)]
     return PredictedWays(with_command(_answers(found), runs, "predictions"), tuple(found))
 
 

@@ -247,6 +247,15 @@ def test_noise_that_hides_everything_is_refused() -> None:
     assert any(one.step is None and "interval" in one.refused for one in found.cases)
 
 
+def test_a_law_that_does_not_describe_its_medians_says_so() -> None:
+    def stepped(case: Case) -> float:
+        return true_s(case) * (1 if case.world_size % 3 else 1.6)
+
+    notes = " ".join(predicted(on(2, 3, 4, 6, 8, clock=stepped), [16]).notes)
+    assert "all_reduce of gloo: medians scatter" in notes
+    assert "scatter" not in " ".join(predicted(on(2, 4, 8), [16]).notes)
+
+
 def test_a_case_that_is_not_there() -> None:
     with pytest.raises(UsageError):
         predicted(on(2, 4), [8], ["no_such_case"])
