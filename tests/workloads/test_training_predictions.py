@@ -212,6 +212,8 @@ STRATEGIES: list[dict[str, Any]] = [
     {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2, "strategies": {
         "moe": [{"load": "zipf:1", "dedup": ["rank", "expert"]},
                 {"load": "zipf:1", "capacity_factor": 0.7}]}},
+    {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2,
+     "strategies": "moe", "checkpointing": "attention"},
     {"strategies": {"lora": [{"over": ["data", "fsdp"]}, {"targets": ["qv", "mlp"]},
                              {"variant": "dora", "over": ["data", "fsdp"]}]},
      "checkpointing": ["full", "attention"]},

@@ -263,6 +263,10 @@ def _with_experts(rank: _Rank, shape: ModelShape) -> tuple[int, ...]:
     of_experts = steps.expert_block_bytes(shape, kept, tokens, share, by_rank)
     full = [of_experts if models.has_experts(shape, number) else steps.block_bytes(shape, kept)
             for number in rank.stage.blocks]
+    if rank.work.checkpointing == models.ATTENTION:
+        less = steps.block_bytes(shape, kept) - steps.recomputed_bytes(
+            shape, kept, models.ATTENTION)
+        full = [each - less for each in full]
     works = [steps.expert_working_bytes(shape, kept, tokens, share)
              if models.has_experts(shape, number) else steps.working_bytes(shape, kept)
              for number in (rank.stage.blocks[-1], rank.stage.blocks[0])]
