@@ -144,7 +144,8 @@ def counted_bytes(work: Training, rank: int) -> int:
     try:
         operation = TrainingOperation(work, Place(rank, work.ranks, world, torch.device("cpu")),
                                       validate=False)
-        for group in operation._strategy.optimizer.param_groups:
+        optimizer = operation._strategy.optimizer
+        for group in getattr(optimizer, "inner", optimizer).param_groups:
             together = not any(isinstance(one, DTensor) for one in group["params"])
             if together and "foreach" in group:
                 group["foreach"] = True

@@ -29,6 +29,7 @@ from hpcbench.kinds.memory.plan import (
     work_of,
 )
 from hpcbench.kinds.memory.present import MEASURED, PREDICTED, who
+from hpcbench.kinds.training.plan.any_model import end_tensors, model_of, part_tensors
 from hpcbench.kinds.training.plan.planner import predicted
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
@@ -171,12 +172,16 @@ def test_the_least_is_parameters_gradients_and_states_however_it_is_spread(
 ) -> None:
     for case in planned(optimizer=optimizer, strategies=["data", "fsdp", "tensor", "pipeline"]):
         work = work_of(case).training
-        assert least_bytes(work) == each * work.parameters
+        tensors = end_tensors(model_of(work), alone=False)
+        count = sum(map(len, tensors)) + work.layers * len(part_tensors(model_of(work), 0))
+        steps = 4 * count if optimizer == "adamw" else 0
+        assert least_bytes(work) == each * work.parameters + steps
 
 
 def test_the_least_of_adapters_has_gradients_of_these_only() -> None:
     work = work_of(planned(strategies="lora")[0]).training
-    assert least_bytes(work) == 4 * work.parameters + 16 * work.adapters
+    tensors = 2 * 6 * work.layers
+    assert least_bytes(work) == 4 * work.parameters + 16 * work.adapters + 4 * tensors
 
 
 def test_without_all_ranks_there_is_no_efficiency_and_without_any_no_values() -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.training.derive.rates import mfu
 from hpcbench.kinds.training.plan import planner
 from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
 from hpcbench.kinds.training.plan.experts import capacity_of, load_of
-from hpcbench.kinds.training.plan.memory import Memory, moments
+from hpcbench.kinds.training.plan.memory import Memory, moments, offloaded_bytes
 from hpcbench.kinds.training.plan.models import (
     DEFINITIONS,
     TARGETS,
@@ -724,3 +725,59 @@ def test_experts_of_a_capacity_by_hand() -> None:
     flops, wire = zip(*((one.hardware_flops, one.carried_on("")) for one in map(
         predict, (work("none"), work(1.25)))), strict=True)
     assert flops[1] < flops[0] and wire[1] < wire[0]
+
+
+@pytest.mark.parametrize(("strategy", "more"), [
+    ("data", {}), ("fsdp", {}), ("hsdp", {"accumulation": 2})])
+def test_what_is_held_in_bf16_is_half_and_travels_so(strategy: str, more: dict[str, Any]) -> None:
+    def made(**block: Any) -> tuple[Memory, dict[str, int]]:
+        work = work_of(strategies=strategy, dtype="bf16", batch_size=8, **more, **block)
+        (stage,) = stages_of(work)
+        return moments(work, stage)[-1], {
+            one.collective: one.wire_bytes for one in predict_stage(work, stage).calls}
+
+    (mixed, wire), (bf16, half), (master, _) = (
+        made(precision=name) for name in ("mixed", "bf16", "bf16_master"))
+    count = mixed.parameters // 4
+    for held in (bf16, master):
+        assert held.parameters == held.gradients == 2 * count
+    steps = mixed.optimizer - 8 * count
+    assert bf16.optimizer == 4 * count + steps
+    assert master.optimizer == 12 * count + steps
+    assert 2 * count < made(optimizer="adamw8bit")[0].optimizer < 2.1 * count
+    for collective, size in half.items():  # parameters are gathered in bf16 whichever
+        assert size == wire[collective] // (1 if collective == "all_gather" else 2)
+
+
+@pytest.mark.parametrize(("block", "words"), [
+    ({"precision": "bf16", "dtype": "fp32"}, "give dtype bf16"),
+    ({"precision": "fp8_rowwise", "strategies": "tensor"}, "single, data, fsdp and hsdp"),
+    ({"optimizer": "adamw8bit", "strategies": "zero1"}, "single, data, fsdp and hsdp"),
+    ({"precision": "bf16", "strategies": {"data": {"comm_hook": "bf16"}}}, "comm_hook"),
+    ({"precision": "bf16", "library": "transformers"}, "own transformers"),
+    ({"precision": "bf16_master", "checkpoint_every": 2}, "checkpoint_every"),
+    ({"precision": "fp8_rowwise", "compile": True}, "compile"),
+    ({"precision": "fp8_rowwise", "hidden": 200, "heads": 4}, "hidden 200"),
+    ({"precision": "fp8_tensorwise", "seq_length": 17, "batch_size": 1}, "17"),
+    ({"offload_state": True}, "no effect on cpu")])
+def test_where_numbers_cannot_be_held_otherwise(block: dict[str, Any], words: str) -> None:
+    assert words in reason_of(**{"strategies": "data", "dtype": "bf16", "backend": "gloo", **block})
+
+
+def test_states_on_the_host_take_none_of_the_gpu() -> None:
+    block = {"strategies": "fsdp", "dtype": "bf16", "backend": "nccl", "device": "cuda",
+             "model": "llama3-8b"}
+    plain, apart = (plan_of(block | {"offload_state": wanted}).cases[0] for wanted in BOTH)
+    assert plain.skip is apart.skip is None
+    assert plain.memory_bytes > apart.memory_bytes
+    work = training_of(apart)
+    assert predict(work).memory.optimizer == 0
+    assert offloaded_bytes(work) > 4 * predict(work).memory.parameters - 1
+    assert work.features.dry_run_workload is None
+
+
+def test_the_peak_of_products_in_8_bits_is_not_that_of_bf16() -> None:
+    work = work_of(strategies="single", world_size=1, dtype="bf16", precision="fp8_rowwise")
+    assert work.peak_type == "fp8" and work.features.least_capability == (8, 9)
+    assert mfu(work, "megatron", 1.0, 1, {"bf16": 1e12}) is None
+    assert mfu(work, "megatron", 1.0, 1, {"fp8": 1e12}) == dict(work.flops)["megatron"] / 1e12

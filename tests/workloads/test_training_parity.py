@@ -13,6 +13,7 @@ from hpcbench.kinds.training.plan.build_workload import why_not
 from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, Degrees, StrategySpec, strategies
 from hpcbench.kinds.training.plan.workload import CHUNKED, LINEAR, Training
 from hpcbench.kinds.training.run.models.build import make_model
+from hpcbench.kinds.training.run.models.fp8 import Multiply, multiplied, multiplied_in_fp64
 from hpcbench.kinds.training.run.models.model import Model, init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import attention
 from hpcbench.kinds.training.run.parity import (
@@ -54,6 +55,67 @@ def test_torch_in_one_process_is_right(place: Place, dtype: str, changes: dict[s
     assert found.wrong is None
     assert found.on == "the model"
     assert 0 < found.share < 0.5  # the bound leaves room, and not so much that it says nothing
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+@pytest.mark.parametrize("kind", [Single, Data, Fsdp])
+@pytest.mark.parametrize("changes", [
+    {"precision": "bf16", "accumulation": 2}, {"precision": "bf16_master", "model": "llama3-8b"},
+    {"precision": "bf16", "optimizer": "adamw8bit"}, {"precision": "bf16", "optimizer": "sgd"},
+    {"precision": "fp8_tensorwise", "accumulation": 2, "loss": CHUNKED},
+    {"precision": "fp8_rowwise", "model": "bert-large", "checkpointing": "full"}])
+def test_numbers_that_are_held_or_multiplied_otherwise_are_right(
+    place: Place, kind: type[Single], changes: dict[str, Any],
+) -> None:
+    name = "single" if kind is Single else kind.__name__.lower()
+    work = training(name, dtype="bf16", **changes)
+    found = parity(work, place, kind)
+    assert found.wrong is None and found.share > 0
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16_master", "fp8_tensorwise", "fp8_rowwise"])
+def test_wrong_gradients_and_updates_are_found_in_each_precision(
+    place: Place, precision: str,
+) -> None:
+    work = training("single", dtype="bf16", precision=precision)
+    for kind in (ScaledGradients, OneScaledGradient, NoUpdateOfOne, OtherSamples):
+        assert parity(work, place, kind).wrong is not None
+
+
+def test_the_optimizer_has_fp32_weights_and_its_states_where_they_are_wanted(place: Place) -> None:
+    """A change too small for a bf16 weight is kept in the fp32 one."""
+    strategy = Single(training("single", dtype="bf16", precision="bf16_master"), place)
+    weight = strategy.plain.get_parameter("blocks.0.mlp_norm.weight")
+    before, phases = weight.detach().clone(), PhaseClock(lambda: 0)
+    tokens = torch.arange(4 * 16).reshape(4, 16) % 96
+    for _ in range(3):
+        phases.begin()
+        strategy.forward_backward((tokens, tokens), phases)
+        strategy.update(phases)
+    state = strategy.optimizer.state[weight]
+    own = state["weight"]
+    assert own.dtype == state["exp_avg"].dtype == torch.float32
+    assert torch.equal(weight, before) and not torch.equal(own, before.float())
+    assert torch.equal(weight, own.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("by_row", [False, True])
+def test_a_product_in_8_bits_is_near_that_of_its_operands(by_row: bool) -> None:
+    """Each operand is off by 2^-4 of an element at most in e4m3, 2^-3 in e5m2."""
+    torch.manual_seed(1)
+    operands = [torch.randn(shape, dtype=torch.bfloat16, requires_grad=True)
+                for shape in ((48, 32), (64, 32))]
+    gradient = torch.randn(48, 64, dtype=torch.bfloat16)
+    found = []
+    for multiply in (multiplied, multiplied_in_fp64, None):
+        x, weight = operands
+        result = x @ weight.t() if multiply is None else Multiply.apply(
+            x, weight, by_row, multiply)
+        found.append([result, *torch.autograd.grad(result, operands, gradient)])
+    for ours, exact, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, exact, rtol=2.0**-7, atol=1e-5)
+        off = float(((ours - plain).norm() / plain.norm()).detach())
+        assert 0.01 < off < 0.07
 
 
 @pytest.mark.parametrize("sizes", [

@@ -34,16 +34,20 @@ LIBRARYS = {"model": FAMILIES, "library": "transformers", "layers": 2}
 OF_LIBRARY = {"lora": FAMILIES, "qlora": FAMILIES[1:]}
 SGD = {"optimizer": "sgd"}
 """Where parameters are divided AdamW's states take torch long: one case each has them."""
+HELD: dict[str, Any] = {"dtype": "bf16", "layers": 2, "accumulation": 2}
+PRECISE = [HELD | {"precision": ["bf16", "bf16_master", "fp8_rowwise"]},
+           HELD | {"precision": ["mixed", "bf16_master"], "optimizer": "adamw8bit"}]
 BLOCKS: dict[str, list[dict[str, Any]]] = {
-    "single": [{"model": FAMILIES}],
+    "single": [{"model": FAMILIES}, *PRECISE],
     "data": [NORMED, {"model": FAMILIES}, {"strategies": {"data": [
         {"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}, {"bucket_view": True},
         {"balance": "dynamic"}]}},
-        LIBRARYS | {"strategies": {"data": {"bucket_mb": 1, "balance": ["static", "dynamic"]}}}],
+        LIBRARYS | {"strategies": {"data": {"bucket_mb": 1, "balance": ["static", "dynamic"]}}},
+        *PRECISE],
     "zero1": [{"model": FAMILIES}, {"strategies": {"zero1": {"balance": "dynamic"}}}, LIBRARYS],
     "fsdp": [NORMED | {"dtype": "bf16"}, {"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
-             {"strategies": {"fsdp": {"reshard": BOTH}}}, LIBRARYS],
-    "hsdp": [{"accumulation": 2}],
+             {"strategies": {"fsdp": {"reshard": BOTH}}}, LIBRARYS, *PRECISE],
+    "hsdp": [{"accumulation": 2}, PRECISE[0]],
     "moe": [{"model": "moe-tiny", "world_size": 3, "layers": 2, **SGD, "strategies": {
                 "moe": {"ep": 1}}},  # 8 experts on 3 ranks
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, **SGD, "strategies": {"moe": [
@@ -192,6 +196,9 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
                                                 {"attention": "ulysses"}]}}),
     ("activations", {"strategies": ["data", "fsdp"], "documents": 3}),
     ("activations", {"strategies": {"lora": {"variant": "dora"}}}),
+    ("weights", {"strategies": ["data", "fsdp"], "precision": ["bf16", "bf16_master"]}),
+    ("weights", {"strategies": "data", "optimizer": "adamw8bit"}),
+    ("activations", {"strategies": ["data", "fsdp"], "precision": "fp8_rowwise"}),
     ("weights", {"strategies": {"qlora": {"over": "data"}}})])
 def test_a_step_takes_what_is_predicted(benchmark: Any, shape: str, block: dict[str, Any]) -> None:
     for one in benchmark.compared(shape, {"dtype": "bf16", "layers": 5, **block}):

@@ -20,7 +20,7 @@ from hpcbench.kinds.training.plan.build_workload import (
     make_training,
     training_points,
 )
-from hpcbench.kinds.training.plan.memory import STATES, WEIGHT_BYTES, rank_parameters
+from hpcbench.kinds.training.plan.memory import rank_parameters, states_of
 from hpcbench.kinds.training.plan.planner import Instead, TrainingPlanner, case_of, predicted
 from hpcbench.kinds.training.plan.predict import is_predicted
 from hpcbench.kinds.training.plan.spec import adapters_of
@@ -37,7 +37,7 @@ from hpcbench.units import format_bytes
 def least_bytes(work: Training) -> int:
     whole = Stage(blocks=tuple(range(work.layers)))
     own = rank_parameters(replace(work, tp=1), whole).local
-    return own.held_bytes + own.trained.elements * WEIGHT_BYTES * (1 + STATES[work.optimizer])
+    return own.held_bytes + own.trained.held_bytes + states_of(work, own.trained, 1)
 
 
 PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")

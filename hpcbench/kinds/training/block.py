@@ -15,16 +15,17 @@ from hpcbench.kinds.training.plan.any_model import RESNETS
 from hpcbench.kinds.training.plan.model_file import MOST_LAYERS, SUFFIX
 from hpcbench.kinds.training.plan.models import CHECKPOINTINGS, checkpointing_of
 from hpcbench.kinds.training.plan.spec import AUTO
-from hpcbench.kinds.training.plan.workload import LOSSES
+from hpcbench.kinds.training.plan.workload import LOSSES, MIXED, PRECISIONS
 from hpcbench.operations.models import MODELS, OWN_LIBRARY, shipped
 
 TRAINING_DTYPES = ("fp32", "bf16", "fp16")
-OPTIMIZERS = ("adamw", "sgd")
+OPTIMIZERS = ("adamw", "adamw8bit", "sgd")
 COMMUNICATIONS = ("on", "off", "only")
 """Whether a training step communicates, does all but that, or nothing but that."""
 LIBRARIES = (OWN_LIBRARY, "transformers")  # whose model of the shape is trained
 TrainingDtype = Annotated[str, named(TRAINING_DTYPES, {
     alias: name for alias, name in DTYPE_ALIASES.items() if name in TRAINING_DTYPES})]
+Precision = Annotated[str, named(PRECISIONS)]
 Optimizer = Annotated[str, named(OPTIMIZERS)]
 Checkpointing = Annotated[str, Checked(checkpointing_of, lambda: {"anyOf": [
     {"enum": list(CHECKPOINTINGS)}, {"type": "string", "pattern": "^selective:[1-9][0-9]*$"}]})]
@@ -78,7 +79,13 @@ class TrainingBlock(Block):
         default=(8,), description="Samples of one data-parallel replica in one step.")
     accumulation: Axis[Extent] = Field(
         default=(1,), description="Equal parts that they are computed in, one after another.")
-    optimizer: Axis[Optimizer] = Field(default=("adamw",), description="Who updates the weights.")
+    optimizer: Axis[Optimizer] = Field(
+        default=("adamw",), description="Who updates the weights; adamw8bit: bitsandbytes'.")
+    precision: Axis[Precision] = Field(
+        default=(MIXED,), description="mixed: fp32 weights; bf16: all is bf16; bf16_master: but "
+        "the optimizer; fp8: products of blocks.")
+    offload_state: Axis[bool] = Field(
+        default=(False,), description="Whether a GPU's optimizer is on the host.")
     checkpointing: Axis[Checkpointing] = Field(
         default=("none",), description="Activations that are computed again, not kept; selective: "
         "of every second block, selective:3: of every third.")

@@ -105,6 +105,8 @@ OF_TRAINING = (*planned(
     word("checkpointing", "what is computed again in backward"),
     word("data", "file of the data, or synthetic"), word("library", "whose model it is"),
     word("loss", "how the loss is computed"),
+    word("precision", "how numbers are held and multiplied"),
+    whole("offload_state", "1 if states are on the host, else 0"),
     whole("checkpoint_every", "steps from one checkpoint to the next; 0: none"),
     whole("documents", "documents that a sample is packed of"),
     word("communication", "on: a training; off, only: its steps without, or of nothing else"),
@@ -401,12 +403,12 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
             executed = hardware_flops(work, definition, nominal=nominal)
             row[name] = rates.hfu(work, executed, *timed)
     measured = roofline.measured_rate(
-        item, hardware, "flops", f"{roofline.device_of(item)} {work.dtype}")
+        item, hardware, "flops", f"{roofline.device_of(item)} {work.peak_type}")
     return {**row, "mfu": rates.mfu(work, definition, *timed),
-            "mfu_missing": None if work.dtype in timed[2] else
-            f"hardware.peak_flops has no {work.dtype}",
+            "mfu_missing": None if work.peak_type in timed[2] else
+            f"hardware.peak_flops has no {work.peak_type}",
             "mfu_of_measured": rates.mfu(
-                work, definition, *timed[:2], {work.dtype: measured} if measured else {})}
+                work, definition, *timed[:2], {work.peak_type: measured} if measured else {})}
 
 
 def _phases(item: CaseResult) -> dict[str, float]:

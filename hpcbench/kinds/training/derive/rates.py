@@ -94,9 +94,9 @@ def hfu(
 
     ``hardware_flops`` hold what checkpointing computes again. Korthikanti et al. (arXiv
     2205.05198), section 6.3. None without a peak of the dtype, or a time."""
-    if work.dtype not in peaks or not step_s > 0:
+    if work.peak_type not in peaks or not step_s > 0:
         return None
-    return hardware_flops / (step_s * ranks * peaks[work.dtype])
+    return hardware_flops / (step_s * ranks * peaks[work.peak_type])
 
 
 def step_cost(case: Case, step_s: float, hardware: Mapping[str, Any]) -> float | None:
@@ -264,7 +264,7 @@ def rooflines(
     work = training_of(item.case)
     if item.statistics is None or not work.trains or not is_predicted(work) or is_routed(work):
         return ()
-    ceilings, needs = ceilings_of(item, work.dtype, hardware), predict(work)
+    ceilings, needs = ceilings_of(item, work.peak_type, hardware), predict(work)
     moved = _moved(work, needs, memory)
     exchanged = (needs.carried_on(item.case.library), needs.collectives)
     whole = Demand(needs.hardware_flops, sum(moved) if moved else None, *exchanged)

@@ -39,7 +39,9 @@ from hpcbench.kinds.training.plan.step import has_large_logits, is_dynamic, stag
 from hpcbench.kinds.training.plan.workload import (
     CHUNKED,
     CROSS_ENTROPY,
+    IN_8_BITS,
     LINEAR,
+    MIXED,
     SYNTHETIC,
     Training,
 )
@@ -47,12 +49,17 @@ from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.plan import points
 from hpcbench.plan.case import PlanRequest
 
+_MULTIPLE = 16
+"""What extents of products in 8 bits are multiples of: torch 2.13, `_scaled_mm` on CUDA."""
+
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
     if work.of_images:
-        return (_undivided_images(work) or unfit_experts(work) or _indivisible(work)
-                or spec.unfit(work) or _too_few_values(work) or _no_communication(work))
+        return (_otherwise_held(work, spec) or _undivided_images(work) or unfit_experts(work)
+                or _indivisible(work) or spec.unfit(work) or _too_few_values(work)
+                or _no_communication(work))
     return (untrained(shape_of(work)) or unfit_experts(work) or _of_library(work) or _unpacked(work)
+            or _otherwise_held(work, spec)
             or _uncompiled(work) or _not_in_parts(work) or _indivisible(work) or spec.unfit(work)
             or _no_communication(work))
 
@@ -68,6 +75,40 @@ def _unpacked(work: Training) -> str | None:
         (work.cp > 1, "ranks that share the tokens of a sample exchange all of them"))
     return next((f"documents={work.documents}: {reason}" for holds, reason in reasons if holds),
                 None) if work.documents > 1 else None
+
+
+def _otherwise_held(work: Training, spec: StrategySpec) -> str | None:
+    """Return why numbers cannot be held or multiplied as is asked, or None."""
+    unusual = [f"precision {work.precision}"] * (work.precision != MIXED) + [
+        f"optimizer {IN_8_BITS}"] * (work.optimizer == IN_8_BITS) + [
+        "offload_state"] * work.offload_state
+    if not unusual:
+        return None
+    *names, last = [each.name for each in strategies() if each.holds]
+    reasons = (
+        (work.precision != MIXED and work.dtype != "bf16", "its arithmetic is bf16: give dtype "
+         "bf16"),
+        (not spec.holds, f"it is built for strategies {', '.join(names)} and {last}"),
+        (work.library != OWN_LIBRARY or work.of_images,
+         "it is built for hpcbench's own transformers"),
+        (work.is_narrow and dict(work.options).get("comm_hook", "none") != "none",
+         "gradients are bf16 as they are; leave comm_hook out"),
+        (work.checkpoint_every > 0, "a checkpoint would lack states that are held apart; leave "
+         "checkpoint_every out"),
+        (work.in_8_bits and work.compile, "compile is not tried with products in 8 bits"))
+    why = next((why for holds, why in reasons if holds), None) or _unfit_in_8_bits(work)
+    return why and f"{unusual[0]}: {why}"
+
+
+def _unfit_in_8_bits(work: Training) -> str | None:
+    if not work.in_8_bits:
+        return None
+    shape = shape_of(work)
+    extents = {"hidden": shape.hidden, "columns of queries": shape.q_hidden,
+               "columns of keys": shape.kv_hidden, "inner": shape.inner,
+               "tokens of a part of the batch": step_of(work).tokens}
+    return next((f"torch's scaled product on GPUs takes multiples of {_MULTIPLE}, not {what} "
+                 f"{extent}" for what, extent in extents.items() if extent % _MULTIPLE), None)
 
 
 def _uncompiled(work: Training) -> str | None:
@@ -199,6 +240,8 @@ class Setting(NamedTuple):
     data: str
     library: str
     compile: bool
+    precision: str
+    offload_state: bool
     count_step: bool
     loss: str
     documents: int
@@ -374,7 +417,8 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
         parameters=0, flops=(), calls=(),
         modules=(*point.strategy.modules, *((_RING_MODULE,) if degrees.cp > 1 else ()),
                  *(() if library == OWN_LIBRARY else (library,)),
-                 *((f"torch.nn.modules.{LINEAR}",) if loss == LINEAR else ())))
+                 *((f"torch.nn.modules.{LINEAR}",) if loss == LINEAR else ()),
+                 *(("bitsandbytes",) if point.setting.optimizer == IN_8_BITS else ())))
 
 
 def _try_all(spec: StrategySpec, work: Training) -> None:

@@ -22,7 +22,7 @@ from hpcbench.kinds.training.plan.spec import (
     layout_of,
     travelling_bytes,
 )
-from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
+from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, IN_8_BITS, Training
 from hpcbench.operations.models import ModelShape
 from hpcbench.records import dataclass
 
@@ -39,7 +39,8 @@ class RankParameters(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The parts of a model that a rank has; ``narrow``: bytes of what is frozen in the dtype."""
+    """The parts of a model that a rank has; ``held``: bytes of an element of what is trained,
+    ``narrow``: of what is frozen in the dtype."""
 
     shape: any_model.AnyShape
     stage: steps.Stage
@@ -47,6 +48,7 @@ class _Parts(NamedTuple):
     ep: int
     adapters: models.Adapters | None
     narrow: int
+    held: int
 
 
 def rank_parameters(work: Training, stage: steps.Stage) -> RankParameters:
@@ -56,7 +58,7 @@ def rank_parameters(work: Training, stage: steps.Stage) -> RankParameters:
                              alone=stage.alone)
     return _parameters_of(_Parts(
         any_model.model_of(work), only_parts, work.tp, spread.ep if spread else 1, adapters,
-        DTYPE_BYTES[work.dtype] if adapters else 0))
+        DTYPE_BYTES[work.dtype] if adapters else 0, work.weight_bytes))
 
 
 @lru_cache(maxsize=_KEPT)
@@ -92,7 +94,7 @@ def _parameters_of(parts: _Parts) -> RankParameters:
 def _laid_out(parts: _Parts, parameters: Iterable[models.Tensor]) -> list[models.Tensor]:
     adapters, shape = parts.adapters, parts.shape
     if adapters is None:
-        return list(parameters)
+        return [item._replace(element_bytes=parts.held) for item in parameters]
     assert isinstance(shape, ModelShape)  # noqa: S101  (no plan has adapters of others)
     tensors = []
     for item in parameters:
@@ -120,9 +122,12 @@ def _part(item: models.Tensor, parts: _Parts) -> tuple[int, ...]:
     return item.extents
 
 
-WEIGHT_BYTES = 4  # what is trained, its gradients and states are fp32 whatever the arithmetic is in
-STATES: Mapping[str, int] = MappingProxyType({"adamw": 2, "sgd": 0})
+WEIGHT_BYTES = 4  # of fp32: losses, gradients between micro-batches, and most that is trained
+STATES: Mapping[str, int] = MappingProxyType({"adamw": 2, IN_8_BITS: 2, "sgd": 0})
 """Numbers of the optimizer for each weight; sgd has no momentum."""
+_LEAST_IN_8_BITS, _SCALED_BLOCK, _CODES = 4096, 256, 256
+"""bitsandbytes' AdamW8bit: smaller parameters have fp32 states; a block shares a scale, and each of
+the two states has a table of what its codes stand for."""
 _TABLE = "embedding.tokens.weight"
 _SUMMED = 3  # copies in fp32 while a norm of DoRA is taken: B A, scaled, and the sum
 _STEP_BYTES = 4  # adamw counts the steps of each parameter in an fp32 number of its own
@@ -182,7 +187,7 @@ def moments(work: Training, stage: steps.Stage) -> tuple[Memory, ...]:
     rank = _Rank(work, stage, step, any_model.model_of(work), whole, local,
                  sharded(local, layout.shards, layout.experts.ep if layout.experts else 1), blocks)
     parameters = rank.own.held_bytes + models.scale_bytes(layout.adapters, whole.tensors)
-    optimizer = state_bytes(work.optimizer, rank.own.trained, layout.state_ranks)
+    optimizer = 0 if work.offload_state else states_of(work, rank.own.trained, layout.state_ranks)
     always = _always(rank)
     return tuple(
         Memory(parameters, gradients, optimizer, kept, always + buffers, moment)
@@ -191,8 +196,39 @@ def moments(work: Training, stage: steps.Stage) -> tuple[Memory, ...]:
             _buffers(rank, optimizer), strict=True))
 
 
+def states_of(work: Training, own: models.Parameters, ranks: int) -> int:
+    """Return the bytes that the optimizer keeps for parameters, of the fullest of the ranks that
+    divide them; with weights of its own."""
+    master = own.elements * WEIGHT_BYTES * work.has_master
+    if work.optimizer == IN_8_BITS:
+        return master + _bytes_in_8_bits(own)
+    element = WEIGHT_BYTES if work.has_master else work.weight_bytes
+    return master + _state_bytes(work.optimizer, own, ranks, element)
+
+
+def offloaded_bytes(work: Training) -> int:
+    """Return the bytes of the host's memory that a rank's optimizer takes where it is offloaded:
+    states, and weights and gradients of its own."""
+    if not work.offload_state:
+        return 0
+    stage = steps.Stage(blocks=tuple(range(work.layers)))
+    own = sharded(rank_parameters(work, stage).local, layout_of(work).shards)
+    weights = own.elements * WEIGHT_BYTES if work.has_master else own.held_bytes
+    return states_of(work, own, 1) + weights * (1 if work.has_master else 2)
+
+
 @lru_cache(maxsize=_KEPT)
-def state_bytes(optimizer: str, own: models.Parameters, ranks: int) -> int:
+def _bytes_in_8_bits(own: models.Parameters) -> int:
+    sizes = [item.elements for item in own.tensors]
+    packed = [size for size in sizes if size >= _LEAST_IN_8_BITS]
+    of_packed = sum(size + -(-size // _SCALED_BLOCK) * WEIGHT_BYTES for size in packed)
+    tables = WEIGHT_BYTES * _CODES * bool(packed)
+    return STATES[IN_8_BITS] * (
+        of_packed + tables + (sum(sizes) - sum(packed)) * WEIGHT_BYTES)
+
+
+@lru_cache(maxsize=_KEPT)
+def _state_bytes(optimizer: str, own: models.Parameters, ranks: int, element: int) -> int:
     """Return the states' bytes of the fullest rank: ZeRO gives the emptiest the largest left."""
     if not STATES[optimizer]:
         return 0
@@ -200,7 +236,7 @@ def state_bytes(optimizer: str, own: models.Parameters, ranks: int) -> int:
     for elements in sorted((item.elements for item in own.tensors), reverse=True):
         least = min(range(ranks), key=lambda rank: shares[rank][0])
         shares[least] = (shares[least][0] + elements, shares[least][1] + 1)
-    return max(elements * STATES[optimizer] * WEIGHT_BYTES + count * _STEP_BYTES
+    return max(elements * STATES[optimizer] * element + count * _STEP_BYTES
                for elements, count in shares)
 
 
@@ -208,18 +244,17 @@ def _gradients(rank: _Rank) -> tuple[int, ...]:
     layout = rank.step.layout
     # Where all micro-batches are under way together, none has left a gradient yet.
     several = rank.step.parts > max(rank.stage.in_flight, 1)
-    full = rank.own.trained.elements * WEIGHT_BYTES
-    whole = rank.local.trained.elements * WEIGHT_BYTES
-    # Between two exchanges FSDP adds up whole gradients, in fp32.
+    full, whole = rank.own.trained.held_bytes, rank.local.trained.held_bytes
+    # Between two exchanges FSDP adds up whole gradients.
     earlier = full if several or (layout.buckets and layout.buckets.are_views) else 0
     if layout.groups and several and rank.step.parts > layout.groups.exchanges:
         earlier = whole
     if layout.groups:
         # Blocks that are done have shards of gradients; parts that are no block are done last.
-        done = sum(block.trained.elements for block in rank.blocks[2:])
-        first = max(done * WEIGHT_BYTES // layout.shards, earlier if earlier == full else 0)
+        done = sum(block.trained.held_bytes for block in rank.blocks[2:])
+        first = max(done // layout.shards, earlier if earlier == full else 0)
         return earlier, earlier, first, full, full
-    head = _head_elements(rank) * WEIGHT_BYTES
+    head = _head_elements(rank) * rank.work.weight_bytes
     return earlier, max(earlier, min(head, full)), full, full, full
 
 
@@ -295,7 +330,7 @@ def _always(rank: _Rank) -> int:
     total = (any_model.running_bytes(shape, rank.stage.blocks)
              if isinstance(shape, any_model.ResNetShape) else 0)
     if exchange:
-        whole = rank.local.trained.elements * WEIGHT_BYTES
+        whole = rank.local.trained.held_bytes
         total += whole * (not exchange.are_views) + whole * (exchange.hook == "powersgd")
     return total
 
@@ -320,7 +355,7 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
     """Return the gathered parameters and their gradients at each moment.
 
     In backward a block and its gradients are whole, in the dtype; the next is being gathered, and
-    gradients of the one before exchanged in fp32. The root stays whole, with a gradient for each
+    gradients of the one before exchanged. The root stays whole, with a gradient for each
     use. Where nothing is divided torch copies all the same."""
     element = rank.step.kept.element
 
@@ -331,14 +366,14 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
     gradients, head = max(trained) * element, _head_elements(rank) * element
     of_root = rank.local.trained.elements - sum(trained)
     in_backward = root + gradients + head
-    exchanged = max(trained) * WEIGHT_BYTES
+    exchanged = max(trained) * groups.gradient_bytes
     one = two if groups.reshard else sizes[0]
     # Where blocks stay whole, there is most in the block before the last: that one is given up.
     kept = every - sizes[0] + exchanged if len(sizes) > 1 else every
     return (root + (0 if groups.reshard else every),
             in_backward + (two if groups.reshard else max(every, kept)),
             in_backward + one + exchanged,
-            root + of_root * (element + WEIGHT_BYTES) + min(head, of_root * element))
+            root + of_root * (element + groups.gradient_bytes) + min(head, of_root * element))
 
 
 @lru_cache(maxsize=_KEPT)
@@ -364,7 +399,7 @@ def _copied(rank: _Rank) -> tuple[int, int, int, int]:
         compressed = 2 * WEIGHT_BYTES * max(
             sum(item.elements for item in bucket) for bucket in filled)
     return (others + copies, others + copies, others + copies // len(stage.blocks),
-            others + max(sum(table) * WEIGHT_BYTES, compressed))
+            others + max(sum(table) * rank.work.weight_bytes, compressed))
 
 
 @lru_cache(maxsize=_KEPT)
@@ -377,10 +412,15 @@ def _updating(rank: _Rank, states: int) -> int:
     """Return the optimizer's temporaries.
 
     AdamW takes roots of second moments: on GPUs, of all parameters together; DTensors come one
-    after another, with two intermediate results."""
+    after another, with two intermediate results. Its own fp32 weights are none, and get gradients
+    in fp32."""
+    work, own = rank.work, rank.own.trained
     if not states:
         return 0
-    if rank.step.layout.groups is None and rank.work.tp == 1:
-        return states // 2
-    return 2 * WEIGHT_BYTES * max(item.elements for item in rank.own.trained.tensors)
+    rooted = bool(STATES[work.optimizer]) and work.optimizer != IN_8_BITS
+    if work.has_master:
+        return own.elements * WEIGHT_BYTES * (1 + rooted)
+    if rank.step.layout.groups is None and work.tp == 1:
+        return rooted * states // 2
+    return rooted * 2 * work.weight_bytes * max(item.elements for item in own.tensors)
 

@@ -17,7 +17,7 @@ from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.any_model import NAMES, neighbours, parameters_of, published
 from hpcbench.kinds.training.plan.build_workload import why_not
-from hpcbench.kinds.training.plan.memory import ERROR, memory_of, moments
+from hpcbench.kinds.training.plan.memory import ERROR, memory_of, moments, offloaded_bytes
 from hpcbench.kinds.training.plan.models import ATTENTION
 from hpcbench.kinds.training.plan.predict import Demands, busiest_demand, is_predicted, predict
 from hpcbench.kinds.training.plan.spec import (
@@ -33,6 +33,7 @@ from hpcbench.kinds.training.plan.step import busiest_stages
 from hpcbench.kinds.training.plan.workload import (
     CHUNKED,
     CROSS_ENTROPY,
+    MIXED,
     SYNTHETIC,
     Training,
     training_of,
@@ -243,8 +244,9 @@ if TYPE_CHECKING:
 
 _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
-         "checkpointing", "communication", "data", "library", "compile", "loss",
-         "checkpoint_every", "documents", "max_steps", "lora_rank", *points.COMMON_AXES)
+         "checkpointing", "communication", "data", "library", "compile", "precision",
+         "offload_state", "loss", "checkpoint_every", "documents", "max_steps", "lora_rank",
+         *points.COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "cp",
             "parameters", "flops", "calls", "adapters", "modules", "count_step",
             "checkpoint_folder")
@@ -318,7 +320,14 @@ def _tried(point: build_workload.TrainingPoint, job: PlanRequest) -> _Tried:
     elsewhere = unfit_world(common.backend, common.world_size, job.world_size)
     return _Tried(
         work, device, elsewhere or unfit or unsupported(
-            common.backend, device, work.features.calls), bool(unfit) and not elsewhere)
+            common.backend, device, work.features.calls) or _without_effect(work, device),
+        bool(unfit) and not elsewhere)
+
+
+def _without_effect(work: Training, device: str) -> str | None:
+    if work.offload_state and device == "cpu":
+        return "offload_state=True has no effect on cpu: states are in the host's memory already"
+    return None
 
 
 def _too_large(tried: _Tried, expected: Demands, job: PlanRequest) -> str | None:
@@ -385,7 +394,7 @@ def _draft(
     return points.Draft(
         workload=work, device=device, validate=checked,
         memory_bytes=expected.memory.total, memory_error=ERROR, skip=reason,
-        host_bytes=_copied_bytes(work, expected),
+        host_bytes=0 if reason else _copied_bytes(work, expected) + offloaded_bytes(work),
         estimate_s=(setup_s(work, device_kind(device))
                     + points.least_calls(common, job.config) * step_s
                     + untimed_s(work, step_s, device_kind(device), checked=checked)),
@@ -417,7 +426,8 @@ def _copied_bytes(work: Training, expected: Demands) -> int:
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
     """Return the fields that identify a training, without later defaults: old ids remain."""
     usual = {"architecture": (), "communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY,
-             "compile": False, "loss": CROSS_ENTROPY, "checkpoint_every": 0, "documents": 1}
+             "compile": False, "precision": MIXED, "offload_state": False,
+             "loss": CROSS_ENTROPY, "checkpoint_every": 0, "documents": 1}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))
     stated = {name: value for name, value in every if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks

@@ -21,7 +21,7 @@ from hpcbench.kinds.training.plan.memory import (
     Memory,
     memory_of,
     rank_parameters,
-    state_bytes,
+    states_of,
 )
 from hpcbench.kinds.training.plan.spec import (
     Calls,
@@ -200,7 +200,7 @@ def least_step_s(work: Training, case: Case, hardware: Mapping[str, Any]) -> flo
     if (hardware.get("device_type") not in (None, case.device) or not is_predicted(work)
             or is_routed(work)):
         return None
-    peak = (hardware.get("peak_flops") or {}).get(work.dtype)
+    peak = (hardware.get("peak_flops") or {}).get(work.peak_type)
     gbps, on_node = hardware.get("network_bandwidth_gbps"), hardware.get("num_devices")
     times_s = [predict(work).hardware_flops / peak] if peak else []
     if gbps and on_node:
@@ -217,7 +217,7 @@ def checkpoint_bytes(work: Training) -> int:
     own = rank_parameters(replace(work, tp=1, options=all_experts), whole).local
     statistics = (any_model.running_bytes(shape, whole.blocks)
                   if isinstance(shape, any_model.ResNetShape) else 0)
-    return own.held_bytes + statistics + state_bytes(work.optimizer, own.trained, 1)
+    return own.held_bytes + statistics + states_of(work, own.trained, 1)
 
 
 def crossing_bytes(work: Training, on_node: int, library: str) -> float:

@@ -123,13 +123,14 @@ def fewer_microbatches(pipelined: Pipelining, ranks: int) -> tuple[int, ...]:
 class Groups:
     """How parameters that are gathered block by block are spread.
 
-    ``copies`` groups of ``shards`` ranks; an element is gathered in ``element_bytes``. ``reshard``:
-    freed between forward and backward. ``rounds`` of gathering and ``exchanges`` of gradients a
-    step."""
+    ``copies`` groups of ``shards`` ranks; an element is gathered in ``element_bytes``, its gradient
+    exchanged in ``gradient_bytes``. ``reshard``: freed between forward and backward. ``rounds`` of
+    gathering and ``exchanges`` of gradients a step."""
 
     shards: int = 1
     copies: int = 1
     element_bytes: int = 4
+    gradient_bytes: int = 4
     reshard: bool = False
     rounds: int = 1
     exchanges: int = 1
@@ -189,7 +190,7 @@ class Layout:
 
 _WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 """Times (n - 1) / n: the busbw factor on n ranks."""
-_COMPRESSED = {"none": 4, "bf16": 2, "fp16": 2}
+_COMPRESSED = {"bf16": 2, "fp16": 2}
 """Bytes of a gradient's element under a comm hook of DDP."""
 _KEPT = 256  # counts of calls that are kept: a sweep asks for them again with each batch
 _WORTH = 2
@@ -232,13 +233,14 @@ def together(parts: Iterable[Calls]) -> tuple[Calls, ...]:
 def ddp_calls(
     parameters: Parameters, ranks: int, bucket_mb: int, hook: str = "none",
 ) -> tuple[Calls, ...]:
-    """Return DDP's calls: an all_reduce of each bucket of fp32 gradients.
+    """Return DDP's calls: an all_reduce of each bucket of gradients.
 
-    The hooks ``bf16`` and ``fp16`` halve them. ``powersgd`` of rank 1 (Vogels et al., arXiv
+    Of fp32 the hooks ``bf16`` and ``fp16`` halve them. ``powersgd`` of rank 1 (Vogels et al., arXiv
     1905.13727) has three for each bucket: uncompressed tensors, all P and all Q."""
     filled = buckets(parameters.tensors, bucket_mb)
     if hook != "powersgd":
-        sizes = [sum(item.elements for item in bucket) * _COMPRESSED[hook] for bucket in filled]
+        sizes = [sum(item.elements * _COMPRESSED.get(hook, item.element_bytes) for item in bucket)
+                 for bucket in filled]
         return (calls("all_reduce", ranks, sizes),)
     return (calls("all_reduce", ranks, [4 * part for bucket in filled
                                         for part in _powersgd(bucket)]),)
@@ -283,11 +285,11 @@ def fsdp_calls(
     """Return FSDP's calls for blocks, and for the roots that are gathered with none of them.
 
     Blocks are gathered in forward and, if ``reshard``, again in backward; gradients are scattered
-    in fp32 and averaged over copies (Rajbhandari et al., ZeRO, arXiv 1910.02054, section 7)."""
+    and averaged over copies (Rajbhandari et al., ZeRO, arXiv 1910.02054, section 7)."""
     again = blocks if groups.reshard else ()
     gathered = of_each(lambda group: sharded_bytes(group, groups.shards, groups.element_bytes),
                        (*blocks, *roots, *again))
-    scattered = of_each(lambda group: sharded_bytes(group, groups.shards, 4),
+    scattered = of_each(lambda group: sharded_bytes(group, groups.shards, groups.gradient_bytes),
                         [group.trained for group in (*blocks, *roots) if group.trained.tensors])
     averaged = [size // groups.shards for size in scattered] * groups.exchanges
     traffic = []
@@ -337,6 +339,7 @@ class StrategySpec:
         alone_by: setting by which a training is one of one rank (``over=single``), or nothing.
         cuts: options that only cut calls into pieces: with equal predicted calls, one program.
         also: other names for it, which messages translate.
+        holds: whether it takes every precision and optimizer, also offloaded.
         order: strategies are listed by it, then by name."""
 
     name: str
@@ -359,6 +362,7 @@ class StrategySpec:
     alone_by: Callable[[Training], str] = lambda _work: ""
     cuts: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    holds: bool = False
     order: int = 1000
 
     def axes(self, axes: OptionAxes) -> dict[str, tuple[Option, ...]]:

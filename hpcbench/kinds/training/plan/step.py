@@ -384,13 +384,13 @@ class Step:
 
 
 def step_of(work: Training) -> Step:
-    layout, mixed = layout_of(work), work.dtype != "fp32"
+    layout, narrow = layout_of(work), work.is_narrow
     shared = layout.context
     element = DTYPE_BYTES[work.dtype]
     kept = ActivationLayout(
-        element=element, wide=element if layout.groups else 4,
-        copies=mixed and layout.groups is None, adapters=layout.adapters, tp=work.tp,
-        by_tokens=layout.by_tokens, by_words=layout.by_words,
+        element=element, wide=element if layout.groups or narrow else 4,
+        copies=work.dtype != "fp32" and layout.groups is None and not narrow,
+        adapters=layout.adapters, tp=work.tp, by_tokens=layout.by_tokens, by_words=layout.by_words,
         loss=work.loss,
         ring=(work.cp if shared.gathered else 1) if shared and not shared.by_heads else 0,
         exchanged=shared is not None and shared.by_heads)

@@ -63,8 +63,8 @@ def bucketed(work: Training) -> spec.Buckets:
 def sharded_groups(work: Training, copies: int = 1) -> spec.Groups:
     each = bool(dict(work.options).get(SYNC_EACH, False))
     return spec.Groups(work.dp * work.cp // copies, copies, DTYPE_BYTES[work.dtype],
-                       reshard=bool(work.option("reshard")), rounds=work.accumulation,
-                       exchanges=work.accumulation if each else 1)
+                       work.weight_bytes, reshard=bool(work.option("reshard")),
+                       rounds=work.accumulation, exchanges=work.accumulation if each else 1)
 
 
 def _unfit_to_sync(work: Training) -> str | None:
@@ -121,13 +121,13 @@ def _zero1_traffic(work: Training, tensors: Sequence[Tensor]) -> Iterator[spec.C
 _OF_SAMPLES = (
     spec.StrategySpec(
         name="single", meaning="one rank trains alone: what all others are compared with",
-        runner=f"{_RUN}.replica:Replica", order=10, also=("none", "one_gpu", "baseline"),
-        degrees=_alone, calls=lambda _work: (), ranks=lambda _options: 1,
-        alone_by=lambda _work: "single"),
+        runner=f"{_RUN}.replica:Replica", order=10, holds=True,
+        also=("none", "one_gpu", "baseline"), degrees=_alone, calls=lambda _work: (),
+        ranks=lambda _options: 1, alone_by=lambda _work: "single"),
     spec.StrategySpec(
         name="data",
         meaning="every rank has the whole model, gradients are averaged in buckets (DDP)",
-        runner=f"{_RUN}.data:Data", order=20, also=("ddp", "dp", "data_parallel"),
+        runner=f"{_RUN}.data:Data", order=20, holds=True, also=("ddp", "dp", "data_parallel"),
         degrees=_replicas, unfit=_unfit_for_ddp, layout=_ddp_layout,
         calls=lambda work: _with_speeds(work, "all_reduce"), traffic=_speed_calls,
         later_options=("balance",), cuts=tuple(BUCKETS), options=MappingProxyType({
@@ -145,7 +145,7 @@ _OF_SAMPLES = (
     spec.StrategySpec(
         name="fsdp",
         meaning="every parameter is divided among the ranks, gathered block by block (FSDP2)",
-        runner=f"{_RUN}.replica:Fsdp", order=40,
+        runner=f"{_RUN}.replica:Fsdp", order=40, holds=True,
         also=("fsdp2", "zero2", "zero3", "full_shard", "shard_grad_op", "deepspeed"),
         degrees=_replicas, unfit=_unfit_to_sync,
         layout=lambda work: spec.Layout(groups=sharded_groups(work)),
@@ -154,7 +154,7 @@ _OF_SAMPLES = (
     spec.StrategySpec(
         name="hsdp",
         meaning="the same within groups of consecutive ranks, which average gradients (HSDP)",
-        runner=f"{_RUN}.replica:Hsdp", order=50, also=("hybrid_shard",),
+        runner=f"{_RUN}.replica:Hsdp", order=50, holds=True, also=("hybrid_shard",),
         degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: spec.Layout(
             groups=sharded_groups(work, copies=int(work.option(REPLICAS)))),
         calls=lambda _work: ("all_gather", "reduce_scatter", "all_reduce"),

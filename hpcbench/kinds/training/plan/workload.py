@@ -20,14 +20,22 @@ CHUNKED = "chunked_cross_entropy"
 LINEAR = "linear_cross_entropy"
 """torch's product and loss in one: gradients of a few rows' logits are made as these are."""
 LOSSES = (CROSS_ENTROPY, CHUNKED, LINEAR)
+IN_8_BITS = "adamw8bit"  # the optimizer whose states are in 8 bits
+MIXED, BF16, BF16_MASTER = "mixed", "bf16", "bf16_master"
+PRECISIONS = (MIXED, BF16, BF16_MASTER, "fp8_tensorwise", "fp8_rowwise")
+"""How numbers are held and multiplied.
+
+``mixed``: weights, gradients and states in fp32, whatever the dtype of the arithmetic. ``bf16``:
+all in bf16. ``bf16_master``: weights and gradients in bf16; the optimizer has fp32 weights of its
+own. ``fp8``: as mixed, with products of blocks in 8 bits, by a scale for each tensor or row."""
 _SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "moe", "tensor", "model", "pipeline",
                "hybrid", "lora", "qlora", "context")
 """Strategies whose first step counts what the next ones do. Plug-ins are not among them."""
 _AXES = (
     "strategy", "model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
     "width", "classes", "image_size", "dtype", "batch_size", "accumulation", "optimizer",
-    "checkpointing", "communication", "data", "library", "compile", "loss", "checkpoint_every",
-    "documents", "groups")
+    "checkpointing", "communication", "data", "library", "compile", "precision", "offload_state",
+    "loss", "checkpoint_every", "documents", "groups")
 """Fields that distinguish trainings; the rest follows from them."""
 SYNTHETIC = "synthetic"  # the data of a training that reads no file: random tokens
 
@@ -46,15 +54,16 @@ class Training(Workload):
     ``named_extents`` do not follow from the others. Extents of the other family are 0.
     ``batch_size`` counts samples of one replica in a step, in ``accumulation`` equal parts; there
     are ``dp`` replicas of ``cp`` x ``tp`` x ``pp`` ranks, of which ``cp`` share the tokens of each
-    sample. ``dtype`` is that of the arithmetic over fp32 weights. ``options`` are the strategy's,
-    sorted. ``adapters``: trained parameters beside a frozen model. ``flops``: the model's in a step
-    on all ranks, by definition. ``modules``: needed beside torch. ``communication`` ``off``: steps
-    without any; ``only``: nothing else. ``data``: a file of tokens, or SYNTHETIC.
-    ``checkpoint_every``: steps from one checkpoint, which is written to a folder in
-    ``checkpoint_folder``, to the next; 0: none. ``count_step``: one more step counts its calls,
-    FLOPs and activations. ``architecture``: of a model that a file describes, what it is beside its
-    extents (`model_file.architecture_of`). ``documents`` of a sample, none of which sees another.
-    """
+    sample. ``dtype`` is that of the arithmetic over fp32 weights, or others by ``precision``.
+    ``offload_state``: the optimizer's states are in the host's memory, and it steps there.
+    ``options`` are the strategy's, sorted. ``adapters``: trained parameters beside a frozen model.
+    ``flops``: the model's in a step on all ranks, by definition. ``modules``: needed beside torch.
+    ``communication`` ``off``: steps without any; ``only``: nothing else. ``data``: a file of
+    tokens, or SYNTHETIC. ``checkpoint_every``: steps from one checkpoint, which is written to a
+    folder in ``checkpoint_folder``, to the next; 0: none. ``count_step``: one more step counts its
+    calls, FLOPs and activations. ``architecture``: of a model that a file describes, what it is
+    beside its extents (`model_file.architecture_of`). ``documents`` of a sample, none of which sees
+    another."""
 
     strategy: str
     options: tuple[tuple[str, Option], ...]
@@ -91,6 +100,8 @@ class Training(Workload):
     data: str = SYNTHETIC
     library: str = OWN_LIBRARY
     compile: bool = False
+    precision: str = MIXED
+    offload_state: bool = False
     count_step: bool = True
     loss: str = CROSS_ENTROPY
     checkpoint_every: int = 0
@@ -111,6 +122,30 @@ class Training(Workload):
         return Choice(axes, {**task, "global_batch": self.global_batch}, {
             name: value for name, value in axes.items() if name not in {*task, "batch_size"}},
             any_ranks=True)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether weights and gradients are held in bf16."""
+        return self.precision in (BF16, BF16_MASTER)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Return the bytes of an element of trained weights, and of their gradients."""
+        return 2 if self.is_narrow else 4
+
+    @property
+    def has_master(self) -> bool:
+        """Return whether the optimizer updates fp32 weights of its own."""
+        return self.precision == BF16_MASTER
+
+    @property
+    def in_8_bits(self) -> bool:
+        return self.precision.startswith("fp8")
+
+    @property
+    def peak_type(self) -> str:
+        """Return the key of ``hardware.peak_flops`` of the arithmetic."""
+        return "fp8" if self.in_8_bits else self.dtype
 
     @property
     def trains(self) -> bool:
@@ -159,11 +194,21 @@ class Training(Workload):
             needs=(*self.modules, *(("compiler",) if self.compiles else ())),
             selectors={"model": self.model, "strategy": self.strategy},
             profiled_for=_PROFILED_FOR[self.communication], not_captured=_NOT_CAPTURED,
+            least_capability=(8, 9) if self.in_8_bits else (),
+            only_on=("cpu", "cuda") if self.in_8_bits else (),
             compiled_graphs=2 * self.compiles, drawn_numbers=self.parameters,
-            # compiled or not it calls the same
-            dry_run_workload=replace(self, compile=False) if self.compile else None,
+            dry_run_workload=self._dry if self._dry != self else None,
             dry_run_calls=1 if self.strategy in _SAME_STEPS else 2,
             has_whole_samples=self.pp == 1 and self.communication != "only", has_phases=True)
+
+    @property
+    def _dry(self) -> Training:
+        """Return a training that calls the same: it is not compiled, and reads no tensor's values,
+        as bitsandbytes does when its optimizer is made."""
+        if self.optimizer != IN_8_BITS:
+            return replace(self, compile=False)
+        return replace(self, compile=False, optimizer="adamw", modules=tuple(
+            name for name in self.modules if name != "bitsandbytes"))
 
     @property
     def compiles(self) -> bool:
@@ -171,8 +216,8 @@ class Training(Workload):
 
     def unusual(self) -> list[tuple[str, Option]]:
         usual = {"checkpointing": "none", "data": SYNTHETIC, "library": OWN_LIBRARY,
-                 "compile": False, "loss": CROSS_ENTROPY, "checkpoint_every": 0,
-                 "documents": 1}
+                 "compile": False, "precision": MIXED, "offload_state": False,
+                 "loss": CROSS_ENTROPY, "checkpoint_every": 0, "documents": 1}
         return [(name, getattr(self, name)) for name, value in usual.items()
                 if getattr(self, name) != value]
 

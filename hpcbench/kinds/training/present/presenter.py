@@ -81,7 +81,8 @@ _CASE_COLUMNS = (
     Column("batch", "batch", Show.COUNT), Column("parts", "parts", Show.COUNT),
     Column("optimizer", "optimizer"),
     *(Column(name, name, optional=True) for name in (
-        "checkpointing", "data", "library", "compiled", "loss", "communication")),
+        "checkpointing", "data", "library", "compiled", "precision", "states", "loss",
+        "communication")),
     Column("flops", "flops", Show.GFLOP, "1e9", _OF_STEP, "less", detail=True),
     Column("wire", "wire", meaning=_OF_STEP, optional=True, detail=True),
     Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True, detail=True),
@@ -142,9 +143,9 @@ def _no_least_step(case: Case, hardware: Mapping[str, Any]) -> str:
         return f"hardware.device_type is {device}, not {case.device}"
     if not predict.is_predicted(work) or is_routed(work):
         return "what a step computes is not predicted"
-    if work.dtype in (hardware.get("peak_flops") or {}):
+    if work.peak_type in (hardware.get("peak_flops") or {}):
         return "hardware.network_bandwidth_gbps or num_devices is not declared, or nothing crosses"
-    return f"hardware.peak_flops has no {work.dtype}"
+    return f"hardware.peak_flops has no {work.peak_type}"
 
 
 def _calls_text(calls: Iterable[CountedCall]) -> str:
@@ -214,6 +215,8 @@ def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
         work.data if work.data != workload.SYNTHETIC else None,
         work.library if work.library != OWN_LIBRARY else None,
         "yes" if work.compile else None,
+        work.precision if work.precision != workload.MIXED else None,
+        "on host" if work.offload_state else None,
         work.loss.partition("_")[0] if work.loss != workload.CROSS_ENTROPY else None,
         None if work.trains else work.communication,
         *((None, None) if is_routed(work) else (

@@ -227,9 +227,12 @@ def _options(items: Iterable[CaseResult]) -> ShownColumn:
     return _of_work(Column("options", "options", optional=True), lambda work: options[work])
 
 
+_IS_SO = {"compile": "compiled", "offload_state": "states on the host"}
+
+
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, training_of(item.case)
-    unusual = [f"{name} {value}" if value is not True else f"{name}d"
+    unusual = [f"{name} {value}" if value is not True else _IS_SO.get(name, name)
                for name, value in work.unusual()]
     parts = (f"{work.model} ({charts.model_text(work)})", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), work.dtype, work.optimizer, *unusual,

@@ -20,9 +20,10 @@ from hpcbench.measurement.process import KernelFiles
 _CLEAR = Path("/proc/self/clear_refs")
 
 
-def states(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    return (value for state in optimizer.state.values() for value in state.values()
-            if isinstance(value, torch.Tensor))
+def states(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
+    """Return the tensors of an optimizer's states, those of several parameters once."""
+    return {id(value): value for state in optimizer.state.values() for value in state.values()
+            if isinstance(value, torch.Tensor)}.values()
 
 
 def local_bytes(tensor: torch.Tensor) -> int:

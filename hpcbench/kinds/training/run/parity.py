@@ -71,7 +71,8 @@ def small_training(spec: Training) -> Training:
     kv_heads = parts // sharing * min(2, max(1, spec.kv_heads // parts))
     heads = kv_heads * min(max(2, sharing), spec.heads // spec.kv_heads)
     adapters = adapters_of(spec)
-    hidden = NF4_BLOCK if adapters and adapters.packed else math.lcm(_HEAD_DIM, sharing) * heads
+    of_head = 2 * _HEAD_DIM if spec.in_8_bits else _HEAD_DIM
+    hidden = NF4_BLOCK if adapters and adapters.packed else math.lcm(of_head, sharing) * heads
     hidden = math.lcm(hidden, ranks_of_expert(spec))
     small = replace(
         spec, data=SYNTHETIC, changed=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
@@ -267,8 +268,7 @@ def _compared(
     work: Training, place: Place, make: Make, on: str, file: TokenFile | None = None, *,
     is_own: bool = False,
 ) -> Parity:
-    reference = (references.LowRankReference if adapters_of(work) else references.Reference)(
-        work, references.in_fp64(place.device), file)
+    reference = references.reference_of(work, place.device, file)
     with closing(make(work, place)) as strategy:
         worst, wrong, loss, where = 0.0, None, None, None
         if strategy.holds_loss and is_own and not is_routed(work):
@@ -325,7 +325,8 @@ def _comparisons(
     strategy.update(phases)
     weights = strategy.full_weights()
     if got.keys() == reference.gradients.keys():
-        yield "updated weights", list(_weights(weights, reference.weights, reference.updated(got)))
+        yield "updated weights", list(_weights(
+            weights, reference.weights, reference.updated(got), references.held_bound(work)))
     if adapters_of(work):
         # is there something to learn: a chain of packed weights may give no gradient
         norm = math.sqrt(sum(float(item.norm()) ** 2 for item in got.values()))
@@ -402,7 +403,11 @@ def _projected(
                        f"<p, g> = {digits(product, 6)} of a projection p of the gradient g")
 
 
-def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comparison]:
+def _weights(
+    got: Tensors, before: Tensors, expected: Tensors, held: float,
+) -> Iterator[_Comparison]:
+    """Compare updated weights, each by the roundings of the optimizer in fp32 and by ``held``, the
+    relative error of holding them."""
     for name, theirs in expected.items():
         if misfit := _misfit(name, got, theirs):
             yield misfit
@@ -410,6 +415,7 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comp
         errors = (got[name].to(torch.float64) - theirs).abs()
         allowed = references.UPDATE_ROUNDINGS * references.UNIT["fp32"] * (
             theirs.abs() + before[name].abs() + (theirs - before[name]).abs())
+        allowed += held * theirs.abs()
         at = int((errors / allowed.clamp_min(1e-300)).argmax())
         yield _Comparison(name, float(errors.flatten()[at]), float(allowed.flatten()[at]),
                           f"{digits(float(got[name].flatten()[at]), 9)} (element {at})",

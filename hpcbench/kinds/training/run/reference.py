@@ -36,11 +36,12 @@ from hpcbench.kinds.training.plan import models, workload
 from hpcbench.kinds.training.plan.any_model import halved
 from hpcbench.kinds.training.plan.experts import is_routed
 from hpcbench.kinds.training.plan.models import shape_of
-from hpcbench.kinds.training.plan.spec import adapters_of
+from hpcbench.kinds.training.plan.spec import adapters_of, layout_of
 from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import make_model
+from hpcbench.kinds.training.run.models.fp8 import in_8_bits, multiplied_in_fp64
 from hpcbench.kinds.training.run.models.model import NARROW_BIAS, init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import TIED, plain_name
 from hpcbench.kinds.training.run.strategies import base
@@ -70,7 +71,8 @@ class Reference:
                 block.attention.attend = partial(_masked, mask)
         init_weights(self._model, SEED, device=device)
         self._trained = self.begin(device)
-        self.start, self.parts = self._buffers(), step_of(spec).parts if spec.of_images else 1
+        in_parts = spec.of_images or spec.in_8_bits
+        self.start, self.parts = self._buffers(), step_of(spec).parts if in_parts else 1
         loader = Loader(spec, device, file)
         self._losses: list[float] = []
         self.buffers: list[dict[str, torch.Tensor]] = []
@@ -82,12 +84,14 @@ class Reference:
                 loader.batch(0, replica * spec.batch_size, spec.batch_size))
             self.scores.append([router.scores or [] for router in routers])
             self.buffers.append(self._buffers())
-        self.gradients = {name: weight.grad.to("cpu", copy=True)
+        self.gradients = {name: weight.grad.to("cpu", torch.float64, copy=True) / spec.dp
                           for name, weight in self._trained.items()}
         self.weights = {name: weight.detach().to("cpu", copy=True)
                         for name, weight in self._trained.items()}
 
     def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
+        if self._spec.is_narrow:
+            self._model.to(torch.bfloat16)
         self._model.to(device, torch.float64)
         return dict(self._model.named_parameters())
 
@@ -102,22 +106,61 @@ class Reference:
         inputs = inputs.double() if inputs.is_floating_point() else inputs
         sample_losses: list[float] = []
         for part, wanted in zip(inputs.chunk(self.parts), targets.chunk(self.parts), strict=True):
-            losses = [mean_loss(logits[None], one[None])
-                      for logits, one in zip(self.logits(part), wanted, strict=True)]
-            (sum(losses) / self._spec.global_batch).backward()
-            sample_losses += [float(loss.detach()) for loss in losses]
+            logits = self.logits(part)
+            (mean_loss(logits, wanted) / (self._spec.batch_size / len(part))).backward()
+            sample_losses += [float(mean_loss(each[None], one[None])) for each, one in zip(
+                logits.detach(), wanted, strict=True)]
         return sample_losses
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         return {name: buffer.to("cpu", copy=True) for name, buffer in self._model.named_buffers()}
 
     def updated(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        weights = {name: weight.clone().requires_grad_() for name, weight in self.weights.items()}
-        optimizer = base.make_optimizer(self._spec.optimizer, list(weights.values()))
+        """Return the weights after a step of the optimizer with these gradients, fp64.
+
+        It is in fp64, too; in bf16 where the states are, since these lose what no bound would miss.
+        The first step with states in 8 bits is AdamW's in fp32: they are rounded behind it."""
+        small = self._spec.optimizer == workload.IN_8_BITS
+        in_bf16 = self._spec.precision == workload.BF16 and not small
+        dtype = torch.bfloat16 if in_bf16 else torch.float64
+        weights = {name: weight.to(dtype, copy=True).requires_grad_()
+                   for name, weight in self.weights.items()}
+        name = "adamw" if small else self._spec.optimizer
+        optimizer = base.make_optimizer(name, list(weights.values()))
         for name, weight in weights.items():
-            weight.grad = gradients[name].to(torch.float64)
+            weight.grad = gradients[name].to(dtype)
         optimizer.step()
-        return {name: weight.detach() for name, weight in weights.items()}
+        return {name: weight.detach().to(torch.float64) for name, weight in weights.items()}
+
+
+class ScaledReference(Reference):
+    """The reference of products in 8 bits: the same arithmetic in one process.
+
+    A bound by roundings to 2 bits would miss a lost exchange. So it rounds the same numbers, which
+    it computes as the strategy does: micro-batch by micro-batch, in bf16. Only the products are
+    others, of what the 8 bits stand for, in fp64: torch's are not taken for granted. Last bits may
+    then differ, and some numbers be rounded to their neighbours (`_UNIT_OF_8_BITS`)."""
+
+    def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
+        in_8_bits(self._spec, self._model, multiplied_in_fp64)
+        self._model.to(device)
+        return dict(self._model.named_parameters())
+
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
+        if layout_of(self._spec).groups is None:
+            with base.autocast(self._spec.dtype, inputs.device):
+                return self._model(inputs)
+        dtype = DTYPES[self._spec.dtype]  # fully_shard casts parameters, before they are used
+        return functional_call(self._model, {
+            name: weight.to(dtype) for name, weight in self._trained.items()}, (inputs,))
+
+
+def reference_of(
+    spec: workload.Training, device: torch.device, file: TokenFile | None = None,
+) -> Reference:
+    kind = (LowRankReference if adapters_of(spec) else
+            ScaledReference if spec.in_8_bits else Reference)
+    return kind(spec, in_fp64(device), file)
 
 
 class LowRankReference(Reference):
@@ -183,6 +226,10 @@ def in_fp64(device: torch.device) -> torch.device:
 
 UNIT = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
 """Unit roundoff: half the distance from 1 to the next number."""
+_UNIT_OF_8_BITS = 2.0**-3
+"""The same of e5m2, the coarsest. Where both sides round to 8 bits, a difference of u in an operand
+takes it to another number, 2 v away, with a probability of u / 2 v: an error of sqrt(u v) on
+average, u / 2 being that of differences. Both operands of each product have it, if all differ."""
 _MARGIN = 4.0
 _BLOCK_PRODUCTS = 6  # one after the other in a block: q k and v, scores, values, output, up, down
 _BLOCK_NORMED = 6
@@ -213,16 +260,26 @@ def arithmetic_bound(spec: workload.Training) -> float:
     if spec.dtype == "fp32":
         longest = max(spec.hidden, spec.inner, spec.vocab, spec.tokens or 0)
         return _MARGIN * depth * math.sqrt(longest) * UNIT["fp32"]
-    return _MARGIN * math.sqrt(depth) * UNIT[spec.dtype]
+    turned = math.sqrt(2 * depth * UNIT[spec.dtype] * _UNIT_OF_8_BITS) * spec.in_8_bits
+    return _MARGIN * math.sqrt(depth) * UNIT[spec.dtype] + turned
 
 
 def gradient_bound(spec: workload.Training, exchange: base.GradientExchange) -> Bound:
-    """Return the bound of gradients: arithmetic, and dp roundings in the exchange's dtype."""
+    """Return the bound of gradients: arithmetic, and dp roundings in the exchange's dtype.
+
+    Gradients that are held in bf16 are rounded for each part that is added, of all replicas."""
     relative = arithmetic_bound(spec)
+    relative += spec.is_narrow * (spec.dp + spec.accumulation) * UNIT["bf16"]
     if spec.of_images:  # the share of a gradient that other ReLUs may pass
         error = _MEAN_ERROR * _image_error(spec, _BLOCK_NORMED * spec.layers + _STEM_AND_HEAD)
         relative += math.sqrt(_MARGIN * (3 * spec.layers + 1) * _AT_ZERO * error)
     return Bound(relative + spec.dp * exchange.unit, spec.dp * exchange.floor)
+
+
+def held_bound(spec: workload.Training) -> float:
+    """Return the relative error of holding updated weights: one rounding of those in bf16, and two,
+    to a neighbour, where the whole step was in bf16, on this device and in one process."""
+    return spec.is_narrow * UNIT["bf16"] * (2 - spec.has_master)
 
 
 def _image_error(spec: workload.Training, depth: int) -> float:
@@ -387,6 +444,8 @@ def why_no_fingerprints(strategy: base.Strategy) -> str | None:
         return "rounding decides between experts of nearly equal scores"
     if strategy.spec.of_images:
         return "rounding decides which values its ReLUs cut"
+    if strategy.spec.precision != workload.MIXED:
+        return "their bounds are those of fp32 weights"
     if strategy.exchange.projects:
         return "its exchange replaces gradients by projections"
     return None

@@ -23,7 +23,7 @@ from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.operations.models import OWN_LIBRARY
 
 _PRODUCTS = {
-    "aten": ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention",
+    "aten": ("mm", "addmm", "_scaled_mm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention",
              "_scaled_dot_product_flash_attention_for_cpu",
              "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
              "_scaled_dot_product_fused_attention_overrideable"),

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.training.plan.spec import Groups, layout_of
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import IN_8_BITS, Training
 from hpcbench.kinds.training.run.memory import local, local_bytes, states
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.place import Place
@@ -95,14 +95,22 @@ def phase_clock(
 
 
 class Recipe(NamedTuple):
-    """A class of torch.optim and its settings; the rest are torch's defaults."""
+    """A class of optimizer and its settings; the rest are torch's defaults."""
 
-    kind: type[torch.optim.Optimizer]
+    kind: Callable[..., torch.optim.Optimizer]
     settings: Mapping[str, Any]
+
+
+def _in_8_bits(parameters: Any, **settings: Any) -> torch.optim.Optimizer:
+    from bitsandbytes.optim import AdamW8bit  # it takes seconds, and not everyone has it
+
+    made: torch.optim.Optimizer = AdamW8bit(parameters, **settings)
+    return made
 
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType({
     "adamw": Recipe(torch.optim.AdamW, MappingProxyType({"lr": 1e-4, "weight_decay": 0.1})),
+    "adamw8bit": Recipe(_in_8_bits, MappingProxyType({"lr": 1e-4, "weight_decay": 0.1})),
     "sgd": Recipe(torch.optim.SGD, MappingProxyType({"lr": 1e-2})),
 })  # rates at which no model diverges on random tokens. sgd has no momentum, and so no states
 
@@ -110,6 +118,50 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType({
 def make_optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:
     recipe = RECIPES[name]
     return recipe.kind(parameters, **recipe.settings)
+
+
+class ApartOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
+    """An optimizer of plain tensors in place of this rank's parts of parameters.
+
+    They have the ``dtype`` and are on the ``device``; where these are those of a parameter they are
+    its own memory. So fp32 weights beside bf16 ones, states on the host, and optimizers that know
+    no DTensor are one thing. ``inner`` has the states."""
+
+    def __init__(self, name: str, parameters: Iterable[nn.Parameter], dtype: torch.dtype | None,
+                 device: torch.device) -> None:
+        """Hold tensors in ``dtype``; None: in their parameters'."""
+        held = list(parameters)
+        super().__init__(held, {})
+        self._apart = {
+            one: nn.Parameter(part.to(device, dtype or part.dtype)) for one in held
+            if (part := local(one.detach())).numel()}  # a small one may have none here
+        self.inner = make_optimizer(name, list(self._apart.values()))
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(self, closure: Any = None) -> None:
+        for parameter, own in self._apart.items():
+            if parameter.grad is not None:
+                own.grad = local(parameter.grad).to(own.device, own.dtype)
+        self.inner.step()
+        for parameter, own in self._apart.items():
+            own.grad = None
+            self.state[parameter] = dict(self.inner.state[own])
+            weight = local(parameter)
+            if weight.data_ptr() != own.data_ptr():
+                weight.copy_(own)
+                self.state[parameter]["weight"] = own
+
+
+def optimizer_of(
+    spec: Training, parameters: Iterable[nn.Parameter], device: torch.device,
+) -> torch.optim.Optimizer:
+    """Return the optimizer of a training whose parameters are on the ``device``."""
+    held = list(parameters)
+    if not (spec.has_master or spec.offload_state) and (
+            spec.optimizer != IN_8_BITS or not isinstance(held[0], DTensor)):
+        return make_optimizer(spec.optimizer, held)
+    return ApartOptimizer(spec.optimizer, held, torch.float32 if spec.has_master else None,
+                          torch.device("cpu") if spec.offload_state else device)
 
 
 def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -383,7 +435,9 @@ class Strategy:
         return (one for module in self.modules() for one in module.parameters())
 
     def states(self) -> Iterator[torch.Tensor]:
-        return states(self.own_optimizer)
+        """Yield the states of the optimizer that are on the device."""
+        return (one for one in states(self.own_optimizer)
+                if not self.spec.offload_state or one.device == self.place.device)
 
     @property
     def own_optimizer(self) -> torch.optim.Optimizer:

@@ -143,7 +143,8 @@ class BucketWatch:
             handle.remove()
         self._handles = []
         order = self._order[:len(self._parameters)]  # an accumulation begins again
-        given = [Tensor(str(at), tuple(one.shape)) for at, one in enumerate(order)]
+        given = [Tensor(str(at), tuple(one.shape), one.element_size())
+                 for at, one in enumerate(order)]
         contents = buckets(given[::-1], self._bucket_mb)
         for number in evenly_spaced(len(contents)):
             last = order[int(contents[number][-1].name)]

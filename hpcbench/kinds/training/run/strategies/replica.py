@@ -19,6 +19,7 @@ from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
+from hpcbench.kinds.training.run.models.fp8 import in_8_bits
 from hpcbench.kinds.training.run.models.model import Model, Part, fill_part
 from hpcbench.kinds.training.run.strategies import base
 from hpcbench.operations.data import DTYPES
@@ -85,7 +86,9 @@ class Replica(base.Strategy):
 
     def draft(self) -> Model:
         with torch.device("meta"):
-            return make_model(self.spec)
+            model = make_model(self.spec)
+        in_8_bits(self.spec, model)
+        return model.to(torch.bfloat16) if self.spec.is_narrow else model
 
     def fill(self, model: Model, part: Part) -> None:
         fill_part(model, part, self.place.device, SEED)
@@ -94,7 +97,7 @@ class Replica(base.Strategy):
         return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        return base.make_optimizer(self.spec.optimizer, self.plain.parameters())
+        return base.optimizer_of(self.spec, self.plain.parameters(), self.place.device)
 
     def make_scaler(self) -> torch.amp.GradScaler:
         return torch.amp.GradScaler(self.place.device.type, init_scale=base.INITIAL_SCALE,
@@ -109,6 +112,8 @@ class Replica(base.Strategy):
         return last or (groups is not None and groups.exchanges > 1)
 
     def arithmetic(self) -> AbstractContextManager[object]:
+        if self.spec.is_narrow:  # as its weights are, all of it is
+            return nullcontext()
         return base.autocast(self.spec.dtype, self.place.device)
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
@@ -215,10 +220,10 @@ class Sharder:
         self._mesh = mesh  # None: there is one replica
         self._spec = spec
         self._groups = layout_of(spec).groups
-        # gradients are reduced in fp32
+        # gradients are reduced in the dtype of their weights
         self._policy = (MixedPrecisionPolicy(
             param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32)
-            if base.is_mixed(spec.dtype) else MixedPrecisionPolicy())
+            if base.is_mixed(spec.dtype) and not spec.is_narrow else MixedPrecisionPolicy())
 
     def shard(
         self, part: nn.Module, mesh: DeviceMesh | None = None, dimension: int = 0,
