@@ -47,12 +47,15 @@ def unfit(work: Training) -> str | None:
     """Return what a training has that these steps are not prepared for, or None."""
     given = {"accumulation": (work.accumulation, 1), "checkpointing": (work.checkpointing, "none"),
              "compile": (work.compile, False), "loss": (work.loss, "cross_entropy"),
-             "documents": (work.documents, 1)}
+             "documents": (work.documents, 1), "precision": (work.precision, "mixed"),
+             "offload_state": (work.offload_state, False)}
     changed = next((f"{name} {value}" for name, (value, only) in given.items() if value != only),
                    "images" if work.of_images else "")
     if changed:
         return f"{work.strategy} has no {changed} here"
-    return None if work.dtype in _BYTES else f"{work.strategy} has fp32 and bf16 here"
+    if work.dtype not in _BYTES or work.optimizer not in ("adamw", "sgd"):
+        return f"{work.strategy} has fp32 and bf16, adamw and sgd here"
+    return None
 
 
 def unfit_for_titan(work: Training) -> str | None:
