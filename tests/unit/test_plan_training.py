@@ -12,7 +12,12 @@ from hpcbench.kinds.training.derive.rates import mfu
 from hpcbench.kinds.training.plan import planner
 from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
 from hpcbench.kinds.training.plan.experts import capacity_of, load_of
-from hpcbench.kinds.training.plan.memory import Memory, moments, offloaded_bytes
+from hpcbench.kinds.training.plan.memory import (
+    Memory,
+    activations_on_host,
+    moments,
+    offloaded_bytes,
+)
 from hpcbench.kinds.training.plan.models import (
     DEFINITIONS,
     TARGETS,
@@ -244,6 +249,11 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"strategies": {"lora": {"over": "tensor"}}, "model": "mistral-7b", "hidden": 64, "heads": 4,
       "kv_heads": 2}, "adapters of 2 key-value heads are not divided"),
     ({"strategies": {"lora": {"over": "tensor", "variant": "dora"}}}, "norms of whole rows"),
+    ({"checkpointing": "offload"}, "has no effect on cpu: activations are in"),
+    ({"checkpointing": "offload", "compile": True}, "torch runs no hooks of what blocks keep"),
+    ({"checkpointing": "offload", "strategies": "tensor"}, "are not moved here: take full"),
+    ({"checkpointing": "offload", "strategies": {"pipeline": {
+        "schedule": "ZBVZeroBubble"}}}, "would bring all of a block back"),
     ({"checkpoint_every": 7, "iterations": 4, "warmup": 2}, "take 6 or less"),
     ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu"),
@@ -467,6 +477,20 @@ def test_only_adapters_are_exchanged(targets: str, variant: str) -> None:
         assert copies.adapters == 32 * by_hand[targets]
     if (targets, variant) == ("qv", "dora"):
         assert copies.adapters == 32 * (by_hand[targets] + 4096 + 1024)
+
+
+def test_what_is_offloaded_is_on_the_host_and_one_block_on_the_device() -> None:
+    cuda = {"model": "gpt2", "backend": "nccl", "strategies": "fsdp", "dtype": "bf16"}
+    kept, full, moved = (work_of(checkpointing=value, **cuda)
+                         for value in ("none", "full", "offload"))
+    (stage,) = stages_of(moved)
+    of_blocks = activations_on_host(moved, stage)
+    least = predict(moved).memory.activations
+    assert predict(kept).memory.activations - least == of_blocks
+    assert least == predict(full).memory.activations - 8 * 1024 * 768 * 2 * 12
+    assert predict(moved).hardware_flops == predict(kept).hardware_flops
+    (case,) = plan_of(cuda | {"checkpointing": "offload"}).cases
+    assert case.host_bytes == of_blocks
 
 
 def test_traffic_by_hand() -> None:

@@ -55,6 +55,7 @@ def place() -> Iterator[Place]:
     ({"over": "data", "targets": "qv"}, {"checkpointing": "operators", "dtype": "bf16"}),
     ({"over": "data", "variant": "dora"}, {"dtype": "bf16", "model": "bert-large"}),
     ({"over": "fsdp", "variant": "dora", "targets": "qv"}, {"checkpointing": "full"}),
+    ({"over": "fsdp"}, {"checkpointing": "offload", "dtype": "bf16"}),
     ({"over": "fsdp", "targets": "mlp"}, {"checkpointing": "attention", "dtype": "bf16"}),
     ({"over": "fsdp"}, LIBRARYS | {"checkpointing": "operators", "dtype": "bf16"}),
     ({"over": "data"}, LIBRARYS | {"model": "bert-large", "dtype": "fp16"})])

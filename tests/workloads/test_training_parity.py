@@ -10,8 +10,11 @@ import pytest
 import torch
 
 from hpcbench.kinds.training.plan.build_workload import why_not
+from hpcbench.kinds.training.plan.memory import activations_on_host
 from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, Degrees, StrategySpec, strategies
+from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, LINEAR, Training
+from hpcbench.kinds.training.run.models import build
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.fp8 import Multiply, multiplied, multiplied_in_fp64
 from hpcbench.kinds.training.run.models.model import Model, init_weights, mean_loss
@@ -24,7 +27,7 @@ from hpcbench.kinds.training.run.parity import (
     why_not_comparable,
 )
 from hpcbench.kinds.training.run.runner import TrainingOperation
-from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock
+from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock, autocast
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.replica import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
@@ -48,7 +51,9 @@ def place() -> Iterator[Place]:
     {"loss": CHUNKED, "accumulation": 2}, {"loss": CHUNKED, "model": "bert-large"},
     {"checkpointing": "attention", "model": "llama3-8b"}, {"checkpointing": "selective:3"},
     {"loss": LINEAR, "accumulation": 2}, {"loss": LINEAR, "model": "bert-large"},
-    {"documents": 5}, {"documents": 2, "model": "bert-large"},
+    {"checkpointing": "offload", "accumulation": 2},
+    {"checkpointing": "offload", "model": "llama3-8b"}, {"documents": 5},
+    {"documents": 2, "model": "bert-large"},
     {"documents": 3, "model": "llama3-8b", "checkpointing": "attention"}])
 def test_torch_in_one_process_is_right(place: Place, dtype: str, changes: dict[str, Any]) -> None:
     found = parity(training("single", dtype=dtype, **changes), place, Single)
@@ -159,6 +164,25 @@ def test_a_chunked_loss_has_the_gradients_of_the_whole_one() -> None:
 def test_gradients_that_travel_in_other_forms_are_right(place: Place, hook: str) -> None:
     found = parity(training("data", {"comm_hook": hook}, accumulation=2), place, Data)
     assert found.wrong is None
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("model", ["gpt2", "bert-large", "llama3-8b"])
+def test_what_blocks_keep_is_moved_once(
+    monkeypatch: pytest.MonkeyPatch, model: str, dtype: str,
+) -> None:
+    moved: list[int] = []
+    to_host = build.to_host
+    monkeypatch.setattr(build, "to_host", lambda tensor: moved.append(tensor.nbytes) or to_host(
+        tensor))
+    work = training("single", model=model, dtype=dtype, checkpointing="offload", sizes={
+        "layers": 2, "hidden": 192, "heads": 4, "kv_heads": 4, "seq_length": 64, "vocab": 96})
+    model = make_model(work)
+    tokens = torch.zeros((work.batch_size, work.seq_length), dtype=torch.int64)
+    with autocast(dtype, torch.device("cpu")):
+        mean_loss(model(tokens), tokens).backward()
+    (stage,) = stages_of(work)
+    assert sum(moved) == pytest.approx(activations_on_host(work, stage), rel=0.02)
 
 
 class ScaledGradients(Single):

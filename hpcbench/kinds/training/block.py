@@ -88,7 +88,7 @@ class TrainingBlock(Block):
         default=(False,), description="Whether a GPU's optimizer is on the host.")
     checkpointing: Axis[Checkpointing] = Field(
         default=("none",), description="Activations that are computed again, not kept; selective: "
-        "of every second block, selective:3: of every third.")
+        "of every second block, selective:3: of every third; offload: kept on the host.")
     communication: Axis[Communication] = Field(
         default=("on",), description="on; off: the same steps without communication; only: a "
         "step's communication alone.")

@@ -42,6 +42,7 @@ from hpcbench.kinds.training.plan.workload import (
     IN_8_BITS,
     LINEAR,
     MIXED,
+    OFFLOAD,
     SYNTHETIC,
     Training,
 )
@@ -113,11 +114,16 @@ def _unfit_in_8_bits(work: Training) -> str | None:
 
 def _uncompiled(work: Training) -> str | None:
     layout = layout_of(work)
+    if work.checkpointing == OFFLOAD and work.tp > 1:
+        return (f"checkpointing {OFFLOAD}: ranks that divide layers keep tensors of torch's that "
+                "know of the others, which are not moved here: take full")
     if not work.compile:
         return None
     if work.tp > 1 and work.checkpointing not in ("none", "operators"):
         return (f"torch compiles no block that is divided among ranks and, with checkpointing "
                 f"{work.checkpointing}, computed again whole; operators it does")
+    if work.checkpointing == OFFLOAD:
+        return f"compile: torch runs no hooks of what blocks keep, by which {OFFLOAD} moves it"
     if is_dynamic(work):
         return ("compile: balance=dynamic changes how many samples a rank has, and torch would "
                 "compile again within the steps that are timed")

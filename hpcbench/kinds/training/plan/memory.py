@@ -22,7 +22,12 @@ from hpcbench.kinds.training.plan.spec import (
     layout_of,
     travelling_bytes,
 )
-from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, IN_8_BITS, Training
+from hpcbench.kinds.training.plan.workload import (
+    CROSS_ENTROPY,
+    IN_8_BITS,
+    OFFLOAD,
+    Training,
+)
 from hpcbench.operations.models import ModelShape
 from hpcbench.records import dataclass
 
@@ -272,8 +277,10 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     if step.layout.experts and shape.experts:
         return _with_experts(rank, shape)
     full = steps.block_bytes(shape, kept)
-    less = steps.recomputed_bytes(shape, kept, work.checkpointing)
-    again = [models.is_recomputed(work.checkpointing, number) for number in stage.blocks]
+    offloads = work.checkpointing == OFFLOAD
+    less = 0 if offloads else steps.recomputed_bytes(shape, kept, work.checkpointing)
+    again = [offloads or models.is_recomputed(work.checkpointing, number)
+             for number in stage.blocks]
     before = stage.first * steps.embedding_bytes(shape, kept)
     behind = stage.last * steps.head_bytes(shape, kept)
     logits = steps.logits_of(shape,
@@ -289,6 +296,18 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     of_token = (others + everything + loss, others + everything - behind + block[0],
                 others + before + first + block[1], others + before, 0)
     return tuple(int(step.tokens * each) for each in of_token)
+
+
+def activations_on_host(work: Training, stage: steps.Stage) -> int:
+    """Return the bytes that a rank's blocks keep on the host, of one micro-batch: what they keep of
+    it, and autocast's copies of their weights."""
+    shape, step = any_model.model_of(work), steps.step_of(work)
+    if work.checkpointing != OFFLOAD or isinstance(shape, any_model.ResNetShape):
+        return 0
+    copies = sum(_products(block, step.kept.element) for block in rank_parameters(
+        work, stage).blocks) * step.kept.element if step.kept.copies else 0
+    of_blocks = step.tokens * steps.block_bytes(shape, step.kept) * len(stage.blocks)
+    return of_blocks - step.tokens * steps.unkept_bytes(shape, step.kept) + copies
 
 
 def _with_experts(rank: _Rank, shape: ModelShape) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 
 from hpcbench.config.axes import unknown_name
 from hpcbench.kinds.training.plan.model_file import EXTENTS, with_architecture
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import OFFLOAD, Training
 from hpcbench.operations.models import (
     MODELS,
     OWN_LIBRARY,
@@ -99,9 +99,10 @@ def block_weights(shape: ModelShape, number: int = 0) -> int:
     return attention + (3 if shape.gated else 2) * shape.hidden * shape.inner
 
 
-CHECKPOINTINGS = ("none", "attention", "operators", "selective", "full")
+CHECKPOINTINGS = ("none", "attention", "operators", "selective", "full", "offload")
 """The parts that backward recomputes: none, attention of all blocks, all but products of all
-blocks, every second block (``selective:N``: every N-th), all blocks."""
+blocks, every second block (``selective:N``: every N-th), all blocks. ``offload``: none, but what
+blocks keep is in the host's memory meanwhile."""
 ATTENTION = "attention"
 _EVERY = "selective:"
 
@@ -121,7 +122,7 @@ def is_recomputed(checkpointing: str, block: int) -> bool:
     if checkpointing.startswith(_EVERY):
         return block % int(checkpointing.removeprefix(_EVERY)) == 0
     return {"none": False, ATTENTION: True, "selective": block % 2 == 0, "operators": True,
-            "full": True}[checkpointing]
+            "full": True, OFFLOAD: False}[checkpointing]
 
 
 def keeps_products(checkpointing: str) -> bool:

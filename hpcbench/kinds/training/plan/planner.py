@@ -17,7 +17,13 @@ from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.any_model import NAMES, neighbours, parameters_of, published
 from hpcbench.kinds.training.plan.build_workload import why_not
-from hpcbench.kinds.training.plan.memory import ERROR, memory_of, moments, offloaded_bytes
+from hpcbench.kinds.training.plan.memory import (
+    ERROR,
+    activations_on_host,
+    memory_of,
+    moments,
+    offloaded_bytes,
+)
 from hpcbench.kinds.training.plan.models import ATTENTION
 from hpcbench.kinds.training.plan.predict import Demands, busiest_demand, is_predicted, predict
 from hpcbench.kinds.training.plan.spec import (
@@ -34,6 +40,7 @@ from hpcbench.kinds.training.plan.workload import (
     CHUNKED,
     CROSS_ENTROPY,
     MIXED,
+    OFFLOAD,
     SYNTHETIC,
     Training,
     training_of,
@@ -327,6 +334,9 @@ def _tried(point: build_workload.TrainingPoint, job: PlanRequest) -> _Tried:
 def _without_effect(work: Training, device: str) -> str | None:
     if work.offload_state and device == "cpu":
         return "offload_state=True has no effect on cpu: states are in the host's memory already"
+    if work.checkpointing == OFFLOAD and device_kind(device) != "cuda":
+        return (f"checkpointing {OFFLOAD} has no effect on {device}: activations are in the host's "
+                "memory already")
     return None
 
 
@@ -418,9 +428,12 @@ def _step_s(
 
 
 def _copied_bytes(work: Training, expected: Demands) -> int:
-    """Return the bytes of a rank's parameters and states, which a checkpoint first copies."""
+    """Return the bytes of a rank that are copied to the host: parameters and states, by a
+    checkpoint, and activations that are offloaded."""
     memory = expected.memory
-    return (memory.parameters + memory.optimizer) * bool(work.checkpoint_every)
+    copied = (memory.parameters + memory.optimizer) * bool(work.checkpoint_every)
+    return copied + max((int(stage.in_flight * activations_on_host(work, stage))
+                         for stage in busiest_stages(work)), default=0)
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from hpcbench.kinds.training.plan.models import (
     shape_of,
 )
 from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import OFFLOAD, Training
 from hpcbench.operations.loads import BALANCED, DEDUPS, FORMS
 from hpcbench.plan.points import Option, Values
 
@@ -324,6 +324,8 @@ def _whole_backward(work: Training) -> str | None:
     """Return why backward cannot be run in halves, or None; seen with torch 2.13."""
     if keeps_products(work.checkpointing):
         return "and torch lets what checkpointing operators keeps be used by one backward only"
+    if work.checkpointing == OFFLOAD:
+        return f"for each of which checkpointing {OFFLOAD} would bring all of a block back"
     if work.checkpointing != "none":
         return (f"and with checkpointing {work.checkpointing} torch computes blocks again for "
                 "each, and for each group of weights: several times instead of once")

@@ -19,6 +19,8 @@ CHUNKED = "chunked_cross_entropy"
 """The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
 LINEAR = "linear_cross_entropy"
 """torch's product and loss in one: gradients of a few rows' logits are made as these are."""
+OFFLOAD = "offload"
+"""The checkpointing that recomputes nothing: what blocks keep is in the host's memory meanwhile."""
 LOSSES = (CROSS_ENTROPY, CHUNKED, LINEAR)
 IN_8_BITS = "adamw8bit"  # the optimizer whose states are in 8 bits
 MIXED, BF16, BF16_MASTER = "mixed", "bf16", "bf16_master"
@@ -203,11 +205,12 @@ class Training(Workload):
 
     @property
     def _dry(self) -> Training:
-        """Return a training that calls the same: it is not compiled, and reads no tensor's values,
-        as bitsandbytes does when its optimizer is made."""
+        """Return a training that calls the same: it is not compiled, offloads nothing, and reads no
+        tensor's values, as bitsandbytes does when its optimizer is made."""
+        kept = "none" if self.checkpointing == OFFLOAD else self.checkpointing
         if self.optimizer != IN_8_BITS:
-            return replace(self, compile=False)
-        return replace(self, compile=False, optimizer="adamw", modules=tuple(
+            return replace(self, compile=False, checkpointing=kept)
+        return replace(self, compile=False, checkpointing=kept, optimizer="adamw", modules=tuple(
             name for name in self.modules if name != "bitsandbytes"))
 
     @property

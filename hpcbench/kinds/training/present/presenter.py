@@ -16,9 +16,10 @@ from hpcbench.kinds.training.plan import predict, workload
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
 from hpcbench.kinds.training.plan.context import attention_flops, attention_imbalance
 from hpcbench.kinds.training.plan.experts import is_routed
+from hpcbench.kinds.training.plan.memory import activations_on_host
 from hpcbench.kinds.training.plan.models import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.spec import registry, strategies
-from hpcbench.kinds.training.plan.step import Stage, stages_of
+from hpcbench.kinds.training.plan.step import Stage, stages_of, step_of
 from hpcbench.kinds.training.present import charts, tables
 from hpcbench.kinds.training.present.charts import Items
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
@@ -180,6 +181,10 @@ def demand_lines(work: workload.Training) -> Iterator[str]:
         if flops := attention_flops(work):
             yield (f"  attention: {cell_text(max(flops), Show.GFLOP)} GFLOP on the rank with most, "
                    f"{attention_imbalance(work):.2f} x the mean of those that share a sample")
+        if moved := activations_on_host(work, stage):
+            times = step_of(work).parts
+            yield (f"  offloaded: {round_bytes(times * moved)} to the host in a step, and as much "
+                   "back")
         yield (f"  at most {round_bytes(expected.memory.total)}, at the {expected.memory.moment}: "
                f"{parts}")
 

@@ -7,7 +7,7 @@ of the hooks of strategies, such as gathering the block's weights, and does not 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from hpcbench.kinds.training.plan.any_model import ResNetShape, model_of
 from hpcbench.kinds.training.plan.models import ATTENTION, is_recomputed, keeps_products
-from hpcbench.kinds.training.plan.workload import LINEAR, Training
+from hpcbench.kinds.training.plan.workload import LINEAR, OFFLOAD, Training
 from hpcbench.kinds.training.run.models.model import Model, Part, ResNet, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.operations.models import OWN_LIBRARY
@@ -90,7 +90,8 @@ def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -
         alter({number: block.get_submodule(ATTENTION) for number, block in blocks.items()},
               "full", compiles=False)
     for number, block in blocks.items():
-        again = checkpointing != ATTENTION and is_recomputed(checkpointing, number)
+        again = checkpointing == OFFLOAD or (
+            checkpointing != ATTENTION and is_recomputed(checkpointing, number))
         if again or compiles:
             key = type(block), again
             kinds[key] = kinds.get(key) or _kind(
@@ -132,6 +133,8 @@ def _kind(kind: type[nn.Module], rerun: Forward | None, compiles: bool) -> type[
     def forward(self: nn.Module, *arguments: Any, **named: Any) -> Any:
         if rerun is None or not torch.is_grad_enabled():
             return plain(self, *arguments, **named)
+        if rerun is offloaded:
+            named["weights"] = self.parameters()
         return rerun(partial(plain, self), *arguments, **named)
 
     altered: Any = type(kind.__name__, (kind,), {})
@@ -139,7 +142,57 @@ def _kind(kind: type[nn.Module], rerun: Forward | None, compiles: bool) -> type[
     return altered  # type: ignore[no-any-return]
 
 
+class OnHost:
+    """A storage that a block keeps for backward, in the host's memory until then; it is brought
+    back once."""
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self.device = storage.device
+        self._host = to_host(torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage))
+        self._back: torch.UntypedStorage | None = None
+
+    def back(self) -> torch.UntypedStorage:
+        if self._back is None:
+            self._back = self._host.to(self.device, non_blocking=True).untyped_storage()
+        return self._back
+
+
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+    return host.copy_(tensor, non_blocking=True)
+
+
+def offloaded(
+    function: Forward, *arguments: Any, weights: Iterable[nn.Parameter], **named: Any,
+) -> Any:
+    """Call a block's forward; what it keeps for backward is on the host until then, but for its
+    ``weights``. torch's ``save_on_cpu`` would move these, too, and a tensor at each use."""
+    own = {one.untyped_storage().data_ptr() for one in weights}
+    moved: dict[int, tuple[OnHost, torch.Tensor]] = {}  # with the tensor: no other has its place
+
+    def keep(tensor: torch.Tensor) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in own:
+            return tensor
+        if storage.data_ptr() not in moved:
+            moved[storage.data_ptr()] = OnHost(storage), tensor
+        return (moved[storage.data_ptr()][0], tensor.dtype, tensor.storage_offset(), tensor.size(),
+                tensor.stride())
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, _brought_back):
+        return function(*arguments, **named)
+
+
+def _brought_back(kept: Any) -> torch.Tensor:
+    if isinstance(kept, torch.Tensor):
+        return kept
+    on_host, dtype, *place = kept
+    return torch.empty(0, dtype=dtype, device=on_host.device).set_(on_host.back(), *place)
+
+
 def _rerun(checkpointing: str) -> Forward:
+    if checkpointing == OFFLOAD:
+        return offloaded
     rerun = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     if not keeps_products(checkpointing):
         return rerun
