@@ -84,6 +84,21 @@ def test_models_of_a_library_compute_what_one_process_does(mpirun: MpiLauncher) 
         _is_complete(outcome, item)
 
 
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
+def test_each_precision_computes_what_one_process_does(mpirun: MpiLauncher, ranks: int) -> None:
+    bf16 = {**TINY, "dtype": "bf16"}
+    config = sweep(measure={"warmup": 1, "iterations": 2}, benchmarks=[
+        {**bf16, "accumulation": 2, "precision": ["bf16_master", "fp8_tensorwise", "fp8_rowwise"],
+         "strategies": ["data", "hsdp"]},
+        {**bf16, "precision": "bf16", "optimizer": ["adamw", "adamw8bit"], "strategies": "fsdp"}])
+    outcome = read(mpirun.run(ranks, config=config, timeout=240).check().folder)
+    assert len(outcome.results.cases) == 8
+    for item in outcome.results.cases:
+        assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
+        _is_complete(outcome, item)
+    assert not [one for one in outcome.results.findings if one.code == "HB157"]
+
+
 def _is_complete(outcome: Outcome, item: CaseResult) -> None:
     """See that phases fill the steps of every sample, and what parity came to."""
     samples = outcome.samples[item.case.case_id]
