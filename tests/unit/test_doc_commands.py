@@ -92,7 +92,7 @@ NOT_RUN = {
 INSTANT = ("plan", "schema", "show", "reduce", "compare", "advise", "gen-config",
            "anonymize", "from-command")
 """Commands that are run here."""
-SWEEP_FILES = {"ddlb.json": "ddlb.json", "theirs.json": "ddlb.json", "FILE": "ddlb.json",
+SWEEP_FILES = {"ddlb.json": "ddlb.json", "FILE": "ddlb.json",
                "torchscale.yaml": "torchscale.yaml", "candle.json": "candle.json"}
 OTHER_RUNS = ("before", *(f"{side}{at}" for side in ("old", "new") for at in range(1, 6)))
 LAUNCHERS = ("mpirun", "srun", "torchrun")
