@@ -15,7 +15,7 @@ from hpcbench.config.axes import UNCHECKED, Checks, library_of
 from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.operations.arrival import TOGETHER, ArrivalPattern
-from hpcbench.plan.workload import StepDemand, UnknownWorkload, Workload
+from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.records import dataclass
 from hpcbench.texts import as_field
 from hpcbench.units import equal_groups
@@ -305,10 +305,6 @@ class Planner(ABC):
     def advice(self, work: Workload, available_bytes: int) -> str:
         """Return in words what would fit into so much memory; "" where unknown."""
         return ""
-
-    def demand(self, case: Case) -> StepDemand | None:
-        """Return what predictions for other numbers of ranks need; None where that is unknown."""
-        return None
 
 
 class UnusablePlanner(Planner):

@@ -128,24 +128,6 @@ class Features(NamedTuple):
     is_for_time: bool = True
 
 
-class RepeatedCall(NamedTuple):
-    """Calls of one collective in groups of ``ranks`` that are ``stride`` apart: how many of a rank,
-    and their mean size in bytes as nccl-tests counts it."""
-
-    collective: str
-    ranks: int
-    stride: int
-    number: float
-    size_bytes: float
-
-
-class StepDemand(NamedTuple):
-    """What the busiest rank of a case does in one call, or step: FLOPs, and collectives."""
-
-    flops: float
-    calls: tuple[RepeatedCall, ...]
-
-
 class Workload(ABC):
     """Base of the workloads of all kinds: a frozen dataclass of what a case runs.
 

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hpcbench.answers.answer import Run
-from hpcbench.plan.case import Case, Planner, planner_of
-from hpcbench.plan.workload import RepeatedCall, StepDemand
+from hpcbench.plan.case import Case
 from hpcbench.prediction.laws import LEAST_ERROR, Points
 from hpcbench.records import dataclass
-from hpcbench.reduce.kind_facts import CallWork
+from hpcbench.reduce.kind_facts import CallWork, RepeatedCall, StepDemand, facts_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped
 
@@ -73,12 +72,11 @@ def key_of(case: Case, device: str) -> Key:
 
 def timed_cases(runs: Sequence[Run]) -> tuple[list[TimedCase], dict[str, int]]:
     """Return the cases with times, and why others are left out -> how many."""
-    planners: dict[str, Planner] = {}
     cases: list[TimedCase] = []
     left: dict[str, int] = {}
     for run in runs:
         for item in run.results.cases:
-            made = _timed(run, item, planners)
+            made = _timed(run, item)
             if isinstance(made, TimedCase):
                 cases.append(made)
             else:
@@ -86,14 +84,13 @@ def timed_cases(runs: Sequence[Run]) -> tuple[list[TimedCase], dict[str, int]]:
     return cases, left
 
 
-def _timed(run: Run, item: CaseResult, planners: dict[str, Planner]) -> TimedCase | str:
+def _timed(run: Run, item: CaseResult) -> TimedCase | str:
     case, stats = item.case, item.statistics
     if stats is None or not stats.median_s > 0:
         return f"without a time ({item.status})"
     if run.results.run.injected:
         return "with injected faults"
-    planner = planners.setdefault(case.kind, planner_of(case.kind))
-    demand = planner.demand(case)
+    demand = next(iter(run.facts(item, StepDemand)), None)
     if demand is None:
         return f"of kind {case.kind} that no law describes"
     work = next(iter(run.facts(item, CallWork)), None)
@@ -105,6 +102,16 @@ def _timed(run: Run, item: CaseResult, planners: dict[str, Planner]) -> TimedCas
         key_of(case, item.device or case.device), work.task if work else (),
         bool(work and work.alone and case.world_size == 1), stats.median_s,
         max(error, LEAST_ERROR), (stats.p75_s - stats.p25_s) / stats.median_s / _TO_DEVIATION)
+
+
+def demand_of(case: Case) -> StepDemand | None:
+    """Return what a planned case demands; None where that is unknown."""
+    return next(iter(facts_of(unmeasured(case), {}, StepDemand)), None)
+
+
+def unmeasured(case: Case) -> CaseResult:
+    """Return the result of a planned case that did not run, whose facts are those of the plan."""
+    return CaseResult(case, "not_run", "", None, case.device, None, None, {})
 
 
 class SeriesKey(NamedTuple):

@@ -14,26 +14,26 @@ from hpcbench.config.load import check_config, replace_names
 from hpcbench.config.schema import Config
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import TrafficRecord
-from hpcbench.plan.case import Case, planner_of
+from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import StepDemand
 from hpcbench.prediction.laws import ALGORITHMS, LEAST_ERROR, CallLaw, with_error
 from hpcbench.prediction.measured import (
     JobShape,
     SeriesKey,
     TimedCase,
+    demand_of,
     key_of,
     points_of,
     series_of,
     steps_of,
     timed_cases,
+    unmeasured,
 )
 from hpcbench.prediction.recorded import recorded_demand
 from hpcbench.prediction.steps import Laws, Refused, StepLaw, StepTime, Term, of_another_shape
 from hpcbench.prediction.sweeps import on_all_ranks
 from hpcbench.records import dataclass
-from hpcbench.reduce.kind_facts import CallWork, facts_of
-from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.kind_facts import CallWork, StepDemand, facts_of
 from hpcbench.statistics.order import Interval
 from hpcbench.units import format_seconds, grouped, plural
 
@@ -158,7 +158,7 @@ def _predicted(
     known = tuple(steps_of(cases, key_of(case, device)))
     made = Predicted(case.label, case.kind, place.ranks, place.on_node, tuple(sorted({
         one.ranks for one in known})), memory_bytes=case.memory_bytes, case=case)
-    demand = planner_of(case.kind).demand(case)
+    demand = demand_of(case)
     try:
         if demand is None:
             raise Refused(f"no law describes kind {case.kind}")
@@ -173,7 +173,7 @@ def _step(
     laws: Laws, device: str,
 ) -> StepTime:
     """Return the time of a case, of a collective by its own law. Raises Refused."""
-    demand = planner_of(case.kind).demand(case)
+    demand = demand_of(case)
     assert demand is not None
     kind = device.partition(":")[0]
     if demand.flops and known:
@@ -246,7 +246,7 @@ def _of_recorded(
 def _with_rates(one: Predicted, known: Sequence[TimedCase], price: float | None) -> Predicted:
     """Return a prediction with its rates of work, and its efficiency beside the fewest ranks."""
     assert one.step is not None and one.case is not None
-    planned = CaseResult(one.case, "not_run", "", None, one.case.device, None, None, {})
+    planned = unmeasured(one.case)
     whole = next(iter(facts_of(planned, {}, CallWork)), None)
     if whole is None or whole.only_communicates:
         return one

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hpcbench.operations.traffic import Signature, TrafficRecord
-from hpcbench.plan.workload import RepeatedCall, StepDemand
 from hpcbench.prediction.laws import ALGORITHMS
+from hpcbench.reduce.kind_facts import RepeatedCall, StepDemand
 
 
 def recorded_demand(record: TrafficRecord, ranks: int) -> tuple[StepDemand, Mapping[str, int]]:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpcbench.plan.workload import RepeatedCall, StepDemand
 from hpcbench.prediction.laws import LEAST_ERROR, Array, CallLaw, LawTime, with_error
 from hpcbench.prediction.measured import JobShape, SeriesKey, TimedCase
 from hpcbench.records import dataclass
+from hpcbench.reduce.kind_facts import RepeatedCall, StepDemand
 from hpcbench.statistics.distributions import distributions
 from hpcbench.statistics.order import Interval
 

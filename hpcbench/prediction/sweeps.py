@@ -12,10 +12,11 @@ from typing import Any
 from hpcbench.config.load import check_config
 from hpcbench.errors import UsageError, job_command_line
 from hpcbench.gen_config import Sweep, read_sweep, write_sweep
-from hpcbench.plan.case import Case, planner_of
+from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.order import plan_estimate_s
 from hpcbench.prediction.laws import ALGORITHMS, FEWEST_RANK_COUNTS
+from hpcbench.prediction.measured import demand_of
 from hpcbench.units import plural
 from hpcbench.views.chart import file_name
 
@@ -80,7 +81,7 @@ def call_blocks(planned: Sequence[Case]) -> Iterator[dict[str, Any]]:
     sizes from below the least to above the largest."""
     sizes: dict[tuple[str, str, str], set[float]] = {}
     for case in planned:
-        demand = None if case.skip else planner_of(case.kind).demand(case)
+        demand = None if case.skip else demand_of(case)
         for call in demand.calls if demand and demand.flops else ():
             if call.ranks > 1 and call.collective in ALGORITHMS and call.size_bytes > 0:
                 key = (case.backend, case.device, call.collective)

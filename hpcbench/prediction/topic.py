@@ -22,11 +22,10 @@ from hpcbench.answers.answer import (
 )
 from hpcbench.errors import ConfigError
 from hpcbench.prediction.laws import FEWEST_RANK_COUNTS
-from hpcbench.prediction.measured import TimedCase, timed_cases
+from hpcbench.prediction.measured import TimedCase, timed_cases, unmeasured
 from hpcbench.prediction.predict import Predicted, predict_unmeasured, sweeps_of
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork, facts_of
-from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.order import Interval
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
@@ -73,7 +72,7 @@ def _alternatives(
     """Yield each prediction beside the fastest measured case of its task, by work per second."""
     for one in made:
         assert one.case is not None
-        planned = CaseResult(one.case, "not_run", "", None, one.case.device, None, None, {})
+        planned = unmeasured(one.case)
         work = next(iter(facts_of(planned, {}, CallWork)), None)
         rates = [(amount_of(case) / case.time_s, case) for case in cases
                  if work and case.task == work.task and case.ranks == most]

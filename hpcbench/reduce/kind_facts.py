@@ -149,6 +149,26 @@ class IsolatedForm:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedCall:
+    """Calls of one collective in groups of ``ranks`` that are ``stride`` apart: how many of a rank,
+    and their mean size in bytes as nccl-tests counts it."""
+
+    collective: str
+    ranks: int
+    stride: int
+    number: float
+    size_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepDemand:
+    """What the busiest rank of a case does in one call, or step: FLOPs, and collectives."""
+
+    flops: float
+    calls: tuple[RepeatedCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MachineRate:
     """A rate of this machine that a case measured, and that records of other cases refer to.
 
@@ -168,9 +188,9 @@ class MachineRate:
 
 ReadSamples = Callable[[], results.CaseSamples | None]
 Fact = (SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates | MachineRate
-        | IsolatedCall | IsolatedForm | Violation)
+        | IsolatedCall | IsolatedForm | StepDemand | Violation)
 F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, RankRates,
-            IsolatedCall, IsolatedForm)
+            IsolatedCall, IsolatedForm, StepDemand)
 
 
 def facts_of(

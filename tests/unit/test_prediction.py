@@ -18,10 +18,11 @@ from hpcbench.answers.answer import CLEAR, Run, TopicOptions
 from hpcbench.config.load import check_config, load_config, read_config
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import CallGroup, Signature, TrafficRecord
-from hpcbench.plan.case import Case, planner_of
+from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.prediction import present
 from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Points
+from hpcbench.prediction.measured import demand_of
 from hpcbench.prediction.predict import (
     Predicted,
     Predictions,
@@ -52,7 +53,7 @@ def ring_s(ranks: int, size: float) -> float:
 
 def true_s(case: Case) -> float:
     """The true time of a case: computing, and its calls one after another."""
-    demand = planner_of(case.kind).demand(case)
+    demand = demand_of(case)
     assert demand is not None
     return 1e-6 + FLOP_S * demand.flops + sum(
         call.number * ring_s(call.ranks, call.size_bytes) for call in demand.calls)
@@ -212,7 +213,7 @@ def test_what_no_law_describes_is_counted() -> None:
         "kind": "collective", "collective": "all_to_all", "backend": "gloo", "size": 2**20,
         "uneven": "linear", "device": "cpu"}]}
     found = predicted(on(2, 4, 8, sweep=odd, clock=lambda case: (
-        true_s(case) if planner_of(case.kind).demand(case) else 1e-3)), [16])
+        true_s(case) if demand_of(case) else 1e-3)), [16])
     assert sum(found.left_out.values()) == 3
 
 

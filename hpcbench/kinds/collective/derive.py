@@ -116,6 +116,7 @@ class CollectiveDeriver(kind_facts.Deriver):
             yield kind_facts.SentBytes(sent)
         if collective_of(item.case).split == "even" and item.case.arrival == TOGETHER:
             yield isolated_call(item)
+            yield demand(item)
         if done := work(item):
             yield done
 
@@ -134,6 +135,12 @@ def isolated_call(item: CaseResult) -> kind_facts.IsolatedCall:
     return kind_facts.IsolatedCall(CallForm(
         call.collective, case.backend, call.dtype, call.op, call.root,
         case.world_size // call.groups, call.group_stride), call.requested_bytes)
+
+
+def demand(item: CaseResult) -> kind_facts.StepDemand:
+    case, call = item.case, collective_of(item.case)
+    return kind_facts.StepDemand(0.0, (kind_facts.RepeatedCall(
+        call.collective, case.group_size, call.group_stride, 1, call.size_bytes),))
 
 
 def bandwidth(workload: Collective, world_size: int, time_s: float) -> collectives.Bandwidth | None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hpcbench.config.axes import TORCH, UNEVEN, library_of
 from hpcbench.operations import collectives
-from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.loads import (
     MATRIX,
     ByteMatrix,
@@ -30,8 +29,6 @@ from hpcbench.plan.workload import (
     Choice,
     Features,
     Label,
-    RepeatedCall,
-    StepDemand,
     Workload,
 )
 from hpcbench.records import dataclass
@@ -426,14 +423,6 @@ class CollectivePlanner(Planner):
     def advice(self, work: Workload, available_bytes: int) -> str:
         assert isinstance(work, Collective)
         return advice(work, available_bytes)
-
-    def demand(self, case: Case) -> StepDemand | None:
-        work = case.workload
-        assert isinstance(work, Collective)
-        if work.split != "even" or case.arrival != TOGETHER:
-            return None
-        return StepDemand(0.0, (RepeatedCall(
-            work.collective, case.group_size, work.group_stride, 1, work.size_bytes),))
 
 
 def catalogue() -> dict[str, dict[str, Any]]:

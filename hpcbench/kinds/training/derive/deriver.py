@@ -345,7 +345,8 @@ class TrainingDeriver(kind_facts.Deriver):
             yield kind_facts.SentBytes(sent)
         yield from lateness(item, values)
         yield from filter(None, (
-            rates.work(item, values), waiting(item, values), rank_work(item, read)))
+            rates.work(item, values), waiting(item, values), rank_work(item, read),
+            rates.demand(item)))
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],

@@ -20,14 +20,20 @@ from typing import Any
 from hpcbench.kinds.training.plan.experts import is_routed, load_of
 from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.models import EXECUTED
-from hpcbench.kinds.training.plan.predict import Demands, is_predicted, predict, predict_stage
+from hpcbench.kinds.training.plan.predict import (
+    Demands,
+    busiest_calls,
+    is_predicted,
+    predict,
+    predict_stage,
+)
 from hpcbench.kinds.training.plan.spec import alone_by, layout_of, trained_part
 from hpcbench.kinds.training.plan.step import busiest_stages, stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.loads import max_over_mean
 from hpcbench.plan.case import Case
-from hpcbench.reduce.kind_facts import SAMPLES, CallWork
+from hpcbench.reduce.kind_facts import SAMPLES, CallWork, RepeatedCall, StepDemand
 from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
@@ -55,6 +61,17 @@ def work(item: CaseResult, values: Values) -> CallWork | None:
         way=" ".join((of.strategy, *loss, *(f"{name}={value}" for name, value in of.options))),
         amount=of.global_batch, unit=SAMPLES, tokens=of.tokens, alone=alone_by(of),
         communication=values.get("exposed_share_passes"))
+
+
+def demand(item: CaseResult) -> StepDemand | None:
+    """Return the FLOPs and calls of a step of the busiest rank; None where plans predict none."""
+    of = training_of(item.case)
+    if of.of_images or is_routed(of) or not is_predicted(of):
+        return None
+    flops, grouped_calls = busiest_calls(of)
+    return StepDemand(flops, tuple(RepeatedCall(
+        each.calls.collective, each.ranks, each.stride, each.calls.count,
+        each.calls.size_bytes / each.calls.count) for each in grouped_calls))
 
 
 _SHOWN_DEFINITION = "megatron"

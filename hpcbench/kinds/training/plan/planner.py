@@ -25,7 +25,7 @@ from hpcbench.kinds.training.plan.memory import (
     offloaded_bytes,
 )
 from hpcbench.kinds.training.plan.models import ATTENTION
-from hpcbench.kinds.training.plan.predict import Demands, busiest_demand, is_predicted, predict
+from hpcbench.kinds.training.plan.predict import Demands, predict
 from hpcbench.kinds.training.plan.spec import (
     Degrees,
     StrategySpec,
@@ -43,14 +43,13 @@ from hpcbench.kinds.training.plan.workload import (
     OFFLOAD,
     SYNTHETIC,
     Training,
-    training_of,
 )
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan import points
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
-from hpcbench.plan.workload import StepDemand, Workload
+from hpcbench.plan.workload import Workload
 from hpcbench.units import grouped, round_bytes
 
 COUNTED_STEPS = 2.5
@@ -293,10 +292,6 @@ class TrainingPlanner(Planner):
     def advice(self, work: Workload, available_bytes: int) -> str:
         assert isinstance(work, Training)
         return advice(work, available_bytes)
-
-    def demand(self, case: Case) -> StepDemand | None:
-        work = training_of(case)
-        return busiest_demand(work) if is_predicted(work) and not work.of_images else None
 
 
 def _unchanging(value: Any) -> Any:

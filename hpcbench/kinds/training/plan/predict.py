@@ -37,7 +37,6 @@ from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.models import ModelShape
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import RepeatedCall, StepDemand
 from hpcbench.records import dataclass
 
 _LOSS_SUMS = 3
@@ -266,13 +265,10 @@ def is_known(work: Training) -> bool:
     return work.model in any_model.NAMES or bool(work.architecture)
 
 
-def busiest_demand(work: Training) -> StepDemand:
+def busiest_calls(work: Training) -> tuple[int, Sequence[GroupedCalls]]:
     """Return the FLOPs and the calls of a step of the rank with most FLOPs."""
     stage = max(busiest_stages(work), key=lambda one: _flops(work, one))
-    return StepDemand(_flops(work, stage), tuple(
-        RepeatedCall(called.collective, ranks, stride, called.count,
-                              called.size_bytes / called.count)
-        for called, ranks, stride in _grouped_calls(work, stage) if called.count))
+    return _flops(work, stage), [each for each in _grouped_calls(work, stage) if each.calls.count]
 
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:
