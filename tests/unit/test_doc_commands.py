@@ -30,6 +30,7 @@ PLACES = {"N": "2", "DIR": "FOLDER", "acceptance/node.yaml": "config.json",
 RUN_BY = {
     "hpcbench report": "unit/test_report_outputs.py::test_the_command_writes_what_is_asked_for",
     "hpcbench export": "unit/test_export.py::test_the_command_writes_whole_files_and_replaces_none",
+    "hpcbench predict": "unit/test_prediction.py::test_the_command_predicts_from_files",
     "hpcbench check": "unit/test_check.py::test_the_command",
     "hpcbench import": "unit/test_imported.py::test_the_command_writes_over_nothing",
     "mpirun record":
