@@ -147,9 +147,10 @@ class StepLaw:
     @cached_property
     def left_out(self) -> Array:
         """Return the logarithm of the measured time over that predicted by all others, for each
-        number of ranks."""
+        number of ranks that exchange: one rank alone tells how fast it computes, and where most of
+        a step is exchange, nothing else does."""
         errors = []
-        for n in self.rank_counts:
+        for n in self.rank_counts[self.rank_counts[0] == 1:]:
             own = [case for case in self.cases if case.ranks == n]
             known = np.array(self.coefficients(without=n))
             errors += [float(np.mean([math.log(case.time_s / max(float(
@@ -188,7 +189,7 @@ class StepLaw:
         error = math.hypot(misfit * stretch, of_laws, LEAST_ERROR)
         beyond = ["ranks"] * (not self.rank_counts[0] <= place.ranks <= self.rank_counts[-1])
         beyond += [name for term in parts for name in term.beyond]
-        return StepTime(with_error(total, error, max(len(self.rank_counts) - 1, 1)),
+        return StepTime(with_error(total, error, max(len(self.left_out) - 1, 1)),
                         tuple(sorted(parts, key=lambda term: -term.seconds)),
                         tuple(dict.fromkeys(beyond)))
 

@@ -158,6 +158,14 @@ def test_too_few_numbers_of_ranks_are_refused(
         assert part in one.refused
 
 
+def test_one_rank_alone_is_no_point_that_is_left_out() -> None:
+    """Without it nothing tells how fast a rank computes where most of a step is exchange."""
+    found = named(predicted(on(1, 2, 4, 8), [16]).cases, "data")
+    value, low, high = values(found)
+    assert high < 1.2 * value
+    assert low > 0.8 * value
+
+
 def test_a_number_of_ranks_that_was_measured_needs_no_law_over_ranks() -> None:
     found = predicted(on(4), [4], ["all_reduce"])
     assert len(found.cases) == len(SIZES)
