@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,13 @@ from hpcbench.answers.answer import Run
 from hpcbench.plan.case import Case
 from hpcbench.prediction.laws import LEAST_ERROR, Points
 from hpcbench.records import dataclass
-from hpcbench.reduce.kind_facts import CallWork, RepeatedCall, StepDemand, facts_of
+from hpcbench.reduce.kind_facts import (
+    CallWork,
+    IsolatedCall,
+    RepeatedCall,
+    StepDemand,
+    facts_of,
+)
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped
 
@@ -40,15 +46,17 @@ class JobShape(NamedTuple):
 class TimedCase:
     """A measured case: ``key`` is equal where only the number of ranks differs. ``error`` is the
     relative standard error of the median, ``spread`` the relative deviation of its samples.
-    ``alone``: one rank by itself, the base of all ways of its ``task``."""
+    ``alone``: one rank by itself, the base of all ways of its ``task``; ``isolated``: it is one
+    collective by itself."""
 
     run: Run
     item: CaseResult
     demand: StepDemand
     place: JobShape
-    key: Key
+    key: tuple[Any, ...]
     task: Key
     alone: bool
+    isolated: bool
     time_s: float
     error: float
     spread: float
@@ -58,9 +66,8 @@ class TimedCase:
         return self.item.case.world_size
 
     @property
-    def is_collective(self) -> bool:
-        return self.demand.flops == 0 and len(self.demand.calls) == 1 and (
-            self.demand.calls[0].number == 1)
+    def axes(self) -> Mapping[str, Any]:
+        return self.item.case.workload.choice().axes
 
 
 def key_of(case: Case, device: str) -> Key:
@@ -92,7 +99,7 @@ def _timed(run: Run, item: CaseResult) -> TimedCase | str:
         return "with injected faults"
     demand = next(iter(run.facts(item, StepDemand)), None)
     if demand is None:
-        return f"of kind {case.kind} that no law describes"
+        return f"of {case.workload.name}, which no law describes so"
     work = next(iter(run.facts(item, CallWork)), None)
     nodes = max(len(run.results.run.nodes), 1)
     ends = stats.reliable_interval
@@ -100,13 +107,18 @@ def _timed(run: Run, item: CaseResult) -> TimedCase | str:
     return TimedCase(
         run, item, demand, JobShape(case.world_size, math.ceil(run.results.run.world_size / nodes)),
         key_of(case, item.device or case.device), work.task if work else (),
-        bool(work and work.alone and case.world_size == 1), stats.median_s,
+        bool(work and work.alone and case.world_size == 1),
+        bool(run.facts(item, IsolatedCall)), stats.median_s,
         max(error, LEAST_ERROR), (stats.p75_s - stats.p25_s) / stats.median_s / _TO_DEVIATION)
 
 
 def demand_of(case: Case) -> StepDemand | None:
     """Return what a planned case demands; None where that is unknown."""
     return next(iter(facts_of(unmeasured(case), {}, StepDemand)), None)
+
+
+def is_isolated(case: Case) -> bool:
+    return bool(facts_of(unmeasured(case), {}, IsolatedCall))
 
 
 def unmeasured(case: Case) -> CaseResult:
@@ -116,29 +128,31 @@ def unmeasured(case: Case) -> CaseResult:
 
 class SeriesKey(NamedTuple):
     """Isolated calls that one law describes: ``on_node`` ranks on each of several nodes, or 0
-    within one. ``rest`` is what else may differ, as the dtype."""
+    within one. ``rest`` is what else may differ, as the mode, and axes as the dtype."""
 
     collective: str
     backend: str
     device: str
     on_node: int
-    rest: Key
+    rest: tuple[Any, ...]
 
 
 def series_of(cases: Sequence[TimedCase]) -> Mapping[SeriesKey, list[TimedCase]]:
-    return grouped((_series_key(case), case) for case in cases
-                   if case.is_collective and case.demand.calls[0].ranks > 1)
+    return grouped(
+        (series_key(case.item.case, case.demand.calls[0], case.place, case.key[2]), case)
+        for case in cases if case.isolated and case.demand.calls[0].ranks > 1)
 
 
-def _series_key(case: TimedCase) -> SeriesKey:
-    call, of = case.demand.calls[0], case.item.case
-    axes = of.workload.choice().axes
-    rest = tuple(sorted((name, repr(value)) for name, value in axes.items()
-                        if name not in ("requested_bytes", "groups", "group_stride")))
-    device = (case.item.device or of.device).partition(":")[0]
-    return SeriesKey(call.collective, of.backend, device,
-                     0 if case.place.has_one_node(call) else case.place.on_node,
-                     (of.env, of.mode, of.batch, of.cuda_graph, rest))
+_OF_SIZE = ("requested_bytes", "groups", "group_stride")
+
+
+def series_key(case: Case, call: RepeatedCall, place: JobShape, device: str) -> SeriesKey:
+    """Return the key of the law of a case that is one collective."""
+    rest = tuple(sorted((name, repr(value)) for name, value in case.workload.choice().axes.items()
+                        if name not in _OF_SIZE))
+    return SeriesKey(call.collective, case.backend, device,
+                     0 if place.has_one_node(call) else place.on_node,
+                     (case.env, case.mode, case.batch, case.cuda_graph, rest))
 
 
 def points_of(cases: Sequence[TimedCase]) -> Points:
@@ -148,13 +162,12 @@ def points_of(cases: Sequence[TimedCase]) -> Points:
     return Points(*rows.T)
 
 
-def steps_of(cases: Sequence[TimedCase], key: Key) -> Iterator[TimedCase]:
-    """Yield the cases of a key, and where one has a task the single rank that is its base."""
-    own = [case for case in cases if case.key == key]
-    yield from own
-    tasks = {case.task for case in own if case.task}
-    ways = {(case.item.case.backend, case.key[2]) for case in own}
-    if not any(case.ranks == 1 for case in own):
-        bases = [case for case in cases if case.alone and case.task in tasks
-                 and case.key[2] in {device for _, device in ways}]
-        yield from bases[:1]
+def steps_of(cases: Sequence[TimedCase]) -> Mapping[Key, tuple[TimedCase, ...]]:
+    """Return the steps of each key, and where they have a task the single rank that is its base."""
+    found = {}
+    for key, own in grouped((case.key, case) for case in cases if not case.isolated).items():
+        bases = [case for case in cases if case.alone and case.task and case.task == own[0].task
+                 and case.key[2] == own[0].key[2]]
+        has_base = any(case.ranks == 1 for case in own)
+        found[key] = (*own, *([] if has_base else bases[:1]))
+    return found

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare_inputs import Side, differences
@@ -19,27 +21,39 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.prediction.laws import ALGORITHMS, LEAST_ERROR, CallLaw, with_error
 from hpcbench.prediction.measured import (
     JobShape,
+    Key,
     SeriesKey,
     TimedCase,
     demand_of,
+    is_isolated,
     key_of,
     points_of,
+    series_key,
     series_of,
     steps_of,
     timed_cases,
     unmeasured,
 )
-from hpcbench.prediction.recorded import recorded_demand
-from hpcbench.prediction.steps import Laws, Refused, StepLaw, StepTime, Term, of_another_shape
+from hpcbench.prediction.recorded import recorded_demands
+from hpcbench.prediction.steps import (
+    Laws,
+    Refused,
+    StepLaw,
+    StepTime,
+    Term,
+    Using,
+    of_another_shape,
+)
 from hpcbench.prediction.sweeps import on_all_ranks
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork, StepDemand, facts_of
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds, grouped, plural
+from hpcbench.units import format_seconds, grouped
 
 HOUR_S = 3600
 _BY_DESIGN = ("ranks", "nodes", "scheduler.", "process.ranks_a_core")
 """What runs on several numbers of ranks differ in."""
+MOST_TOLD = 1000
 WIDEST = 4.0
 """An interval that ends above so many times its value says nothing."""
 
@@ -79,6 +93,45 @@ class Predictions:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Basis:
+    """All that predictions rest on: timed cases, the laws of isolated calls, and of steps."""
+
+    cases: tuple[TimedCase, ...]
+    laws: Laws
+
+    @cached_property
+    def steps(self) -> Mapping[Key, StepLaw]:
+        return {key: StepLaw(own, self.laws, Using(
+            own[0].item.case.backend, own[0].key[2], own[0].item.case.workload.dtype))
+            for key, own in steps_of(self.cases).items()}
+
+    @cached_property
+    def measured(self) -> Mapping[Key, tuple[TimedCase, ...]]:
+        return {key: tuple(own) for key, own in grouped(
+            (case.key, case) for case in self.cases).items()}
+
+    @property
+    def on_node(self) -> int:
+        return max(case.place.on_node for case in self.cases)
+
+    def device_of(self, case: Case) -> str:
+        """Return the device of a case: its own, or that on which those of its backend ran."""
+        if case.device != "auto":
+            return case.device
+        return next((one.key[2] for one in self.cases if one.item.case.kind == case.kind
+                     and one.item.case.backend == case.backend), case.device)
+
+    def key_of(self, case: Case) -> Key:
+        return key_of(case, self.device_of(case))
+
+
+def basis_of(cases: Sequence[TimedCase]) -> Basis:
+    return Basis(tuple(cases), Laws({
+        key: CallLaw(key.collective, points_of(same))
+        for key, same in series_of(cases).items() if key.collective in ALGORITHMS}))
+
+
 def predict(
     sweeps: Sequence[Config], runs: Sequence[Run], world_sizes: Sequence[int],
     only: Sequence[str] = (), *, price: float | None = None, on_node: int | None = None,
@@ -90,43 +143,45 @@ def predict(
     cases, left = timed_cases(runs)
     if not cases:
         raise UsageError("nothing to predict from: no case that a law describes has a time")
-    most = on_node or max(case.place.on_node for case in cases)
-    laws = laws_of(cases)
-    made = [_predicted(case, place, cases, laws, price) for ranks in world_sizes
-            for place in [JobShape(ranks, min(ranks, most))]
-            for case in planned_cases(sweeps, cases, place)
-            if all(word.lower() in case.label.lower() for word in only)]
-    if not made:
+    basis, skips, made = basis_of(cases), [""], []
+    for ranks in world_sizes:
+        place = JobShape(ranks, min(ranks, on_node or basis.on_node))
+        for case in planned_cases(sweeps, basis, ranks, skips):
+            if all(word.lower() in case.label.lower() for word in only):
+                made.append(_predicted(case, place, basis, price))
+    if not made and only:
         raise UsageError(f"--case {' '.join(only)}: no planned case has all these words")
-    return Predictions(tuple(made), laws.laws, left, tuple(_notes(runs, world_sizes, laws)))
+    if not made:
+        raise UsageError(f"the plan for {', '.join(map(str, world_sizes))} ranks has no case to "
+                         f"predict{f': {skips[-1]}' if skips[-1] else ''}")
+    return Predictions(tuple(made), basis.laws.laws, left,
+                       tuple(_notes(runs, world_sizes, basis)))
 
 
 def predict_unmeasured(
     sweeps: Sequence[Config], cases: Sequence[TimedCase], ranks: int,
 ) -> list[Predicted]:
     """Return the predictions of the planned cases that were not measured on so many ranks."""
-    place = JobShape(ranks, min(ranks, max(case.place.on_node for case in cases)))
+    basis = basis_of(cases)
+    place = JobShape(ranks, min(ranks, basis.on_node))
     known = {case.key for case in cases if case.ranks == ranks}
-    laws = laws_of(cases)
-    return [_predicted(case, place, cases, laws, None)
-            for case in planned_cases(sweeps, cases, place)
-            if key_of(case, _device_of(case, cases)) not in known]
-
-
-def laws_of(cases: Sequence[TimedCase]) -> Laws:
-    return Laws({key: CallLaw(key.collective, points_of(same))
-                 for key, same in series_of(cases).items() if key.collective in ALGORITHMS})
+    return [_predicted(case, place, basis, None)
+            for case in planned_cases(sweeps, basis, ranks, [])
+            if basis.key_of(case) not in known]
 
 
 def planned_cases(
-    sweeps: Sequence[Config], cases: Sequence[TimedCase], place: JobShape,
+    sweeps: Sequence[Config], basis: Basis, ranks: int, skips: list[str],
 ) -> Iterator[Case]:
-    """Yield the cases of sweeps on so many ranks that no plan skips, each once."""
+    """Yield the cases of sweeps on so many ranks that no plan skips, each once; add to ``skips``
+    why others are."""
     seen: set[object] = set()
     for config in sweeps:
-        for case in make_plan(config, place.ranks).cases:
-            key = key_of(case, _device_of(case, cases))
-            if key not in seen and case.world_size == place.ranks and not case.skip:
+        for case in make_plan(config, ranks).cases:
+            key = basis.key_of(case)
+            if case.skip:
+                skips.append(case.skip)
+            elif key not in seen and case.world_size == ranks:
                 seen.add(key)
                 yield case
 
@@ -134,67 +189,88 @@ def planned_cases(
 def sweeps_of(
     runs: Sequence[Run], names: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[Config]:
-    """Return the sweeps of runs, with other names of models or strategies in their blocks."""
+    """Return the sweeps of runs, with other names of models or strategies in their blocks.
+
+    Raises UsageError where no run has one, as imported results."""
     configs = []
     for run in runs:
+        if not run.results.plan.config.get("benchmarks"):
+            continue
         raw = on_all_ranks(run.results.plan.config)
         for key, given in names.items():
             raw[key] = [*given]
             replace_names(raw, key)
         configs.append(check_config(raw, run.path))
+    if not configs:
+        raise UsageError("these results have no sweep, as imported ones: give --sweep FILE")
     return configs
 
 
-def _device_of(case: Case, cases: Sequence[TimedCase]) -> str:
-    """Return the device that cases of its backend ran on; its own where none was measured."""
-    return next((one.item.device for one in cases if one.item.case.kind == case.kind
-                 and one.item.case.backend == case.backend and one.item.device), case.device)
-
-
-def _predicted(
-    case: Case, place: JobShape, cases: Sequence[TimedCase], laws: Laws, price: float | None,
-) -> Predicted:
-    device = _device_of(case, cases)
-    known = tuple(steps_of(cases, key_of(case, device)))
+def _predicted(case: Case, place: JobShape, basis: Basis, price: float | None) -> Predicted:
+    key = basis.key_of(case)
+    known = basis.steps[key].cases if key in basis.steps else basis.measured.get(key, ())
     made = Predicted(case.label, case.kind, place.ranks, place.on_node, tuple(sorted({
         one.ranks for one in known})), memory_bytes=case.memory_bytes, case=case)
-    demand = demand_of(case)
     try:
-        if demand is None:
-            raise Refused(f"no law describes kind {case.kind}")
-        step = _certain(_step(case, place, known, cases, laws, device))
+        step = _certain(_step(case, place, basis))
     except Refused as why:
         return replace(made, refused=str(why))
     return _with_rates(replace(made, step=step), known, price)
 
 
-def _step(
-    case: Case, place: JobShape, known: Sequence[TimedCase], cases: Sequence[TimedCase],
-    laws: Laws, device: str,
-) -> StepTime:
+def _step(case: Case, place: JobShape, basis: Basis) -> StepTime:
     """Return the time of a case, of a collective by its own law. Raises Refused."""
-    demand = demand_of(case)
-    assert demand is not None
-    kind = device.partition(":")[0]
-    if demand.flops and known:
-        return StepLaw(tuple(known), laws, case.backend, kind).predict(demand, place)
-    if demand.flops:
-        others = grouped((one.key, one) for one in cases if one.demand.flops and (
-            one.item.case.backend, one.key[2], one.item.case.workload.dtype) == (
-            case.backend, kind, case.workload.dtype))
-        return of_another_shape(demand, place, [
-            StepLaw(tuple(steps_of(cases, key)), laws, case.backend, kind) for key in others])
-    (call,) = demand.calls
-    found = laws.time(call, place, case.backend, kind)
-    return StepTime(found.time, (Term(call.collective, found.time.value, 0.0),), found.beyond)
+    demand, key, device = demand_of(case), basis.key_of(case), basis.device_of(case)
+    if demand is None:
+        raise Refused(f"no law describes this {case.workload.name}")
+    if is_isolated(case):
+        (call,) = demand.calls
+        found = basis.laws.own(series_key(case, call, place, device.partition(":")[0]), call)
+        return StepTime(found.time, (Term(call.collective, found.time.value, 0.0),), found.beyond)
+    if key in basis.steps:
+        return basis.steps[key].predict(demand, place)
+    return of_another_shape(demand, place, *_shapes_beside(case, basis))
+
+
+def _shapes_beside(case: Case, basis: Basis) -> tuple[list[StepLaw], list[StepLaw]]:
+    """Return the laws of steps that differ in whole numbers or the model alone, the shape; and of
+    those that also have another strategy or its options."""
+    work = case.workload
+    wanted = _computing(work.choice().axes, work.features.selectors)
+    others = {name for name in wanted if name.startswith(_OF_STRATEGY)}
+    alike, rest = [], []
+    for law in basis.steps.values():
+        of = law.cases[0].item.case
+        if (of.kind, of.backend, of.env, law.using.device) != (
+                case.kind, case.backend, case.env, basis.device_of(case).partition(":")[0]):
+            continue
+        own = _computing(law.cases[0].axes, of.workload.features.selectors)
+        differ = {name for name in wanted.keys() | own.keys() if wanted.get(name) != own.get(name)}
+        if not differ:
+            alike.append(law)
+        elif all(name in others or name.startswith(_OF_STRATEGY) for name in differ):
+            rest.append(law)
+    return alike, rest
+
+
+_OF_STRATEGY = ("strategy", "options.")
+
+
+def _computing(axes: Mapping[str, Any], selectors: Mapping[str, str]) -> dict[str, Any]:
+    """Return the axes that are no extents and not the model: what must be alike."""
+    return {name: value for name, value in axes.items() if name.startswith("options.") or (
+        (not isinstance(value, int) or isinstance(value, bool))
+        and (name not in selectors or name in _OF_STRATEGY))}
 
 
 def _certain(step: StepTime) -> StepTime:
     """Return the time of a step. Raises Refused where its interval is too wide to say anything."""
-    if step.time.ends[1] > WIDEST * step.time.value:
-        low, high = map(format_seconds, step.time.ends)
-        raise Refused(f"its 95 % interval would be {low} to {high}: measure more numbers of "
-                      "ranks, with more passes")
+    low, high = step.time.ends
+    if high > WIDEST * step.time.value:
+        ends = (f"be {format_seconds(low)} to {format_seconds(high)}" if high < MOST_TOLD * low
+                else f"span more than a factor of {MOST_TOLD}")
+        raise Refused(f"its 95 % interval would {ends}: measure more numbers of ranks, with more "
+                      "passes")
     return step
 
 
@@ -207,13 +283,15 @@ def predict_recorded(
 ) -> Predictions:
     """Return the predicted time of the calls that a job recorded, on other numbers of ranks."""
     cases, left = timed_cases(runs)
-    laws, most = laws_of(cases), on_node or max((case.place.on_node for case in cases), default=1)
-    made = []
+    if not cases:
+        raise UsageError("nothing to predict from: no case that a law describes has a time")
+    basis, made = basis_of(cases), []
     for ranks in world_sizes:
-        demand, missing = recorded_demand(record, ranks)
-        left = {**left, **{f"({plural(count, 'call')}) {why}": 1 for why, count in missing.items()}}
-        made.append(_of_recorded(record, demand, JobShape(ranks, min(ranks, most)), laws))
-    return Predictions(tuple(made), laws.laws, left, ASSUMED)
+        demands, missing = recorded_demands(record, ranks)
+        place = JobShape(ranks, min(ranks, on_node or basis.on_node))
+        made.append(_of_recorded(record, demands, place, basis.laws))
+    return Predictions(tuple(made), basis.laws.laws, left, (*ASSUMED, *(
+        f"left out of the recorded calls: {count:,} {why}" for why, count in missing.items())))
 
 
 ASSUMED = ("recorded calls: numbers and sizes of calls stay, groups of all ranks have all of the "
@@ -221,26 +299,38 @@ ASSUMED = ("recorded calls: numbers and sizes of calls stay, groups of all ranks
 
 
 def _of_recorded(
-    record: TrafficRecord, demand: StepDemand, place: JobShape, laws: Laws,
+    record: TrafficRecord, demands: Mapping[str | None, StepDemand], place: JobShape, laws: Laws,
 ) -> Predicted:
     made = Predicted(RECORDED, "", place.ranks, place.on_node, (record.world_size,))
-    backends = {(key.backend, key.device) for key in laws.laws}
-    named = {one.backend for one in record.signatures if one.backend}
-    fit = sorted(pair for pair in backends if not named or pair[0] in named) or sorted(backends)
+    terms: list[Term] = []
     try:
-        if not fit or not demand.calls:
-            raise Refused("no isolated calls were measured" if not fit else
-                          "no recorded call has a law")
-        terms = laws.terms(demand, place, *fit[0])
+        for backend, demand in demands.items():
+            terms += laws.terms(demand, place, _using(backend, laws))
+        if not terms:
+            raise Refused("no recorded call of several ranks has a law")
         total = sum(term.seconds for term in terms)
         error = math.hypot(*(term.error_s for term in terms)) / total
-        counts = laws.fewest_counts(demand, place, *fit[0])
+        counts = min(laws.fewest_counts(demand, place, _using(backend, laws))
+                     for backend, demand in demands.items())
         beyond = tuple(dict.fromkeys(name for term in terms for name in term.beyond))
         return replace(made, step=_certain(StepTime(
             with_error(total, math.hypot(error, LEAST_ERROR), max(counts - 1, 1)),
             tuple(sorted(terms, key=lambda term: -term.seconds)), beyond)))
     except Refused as why:
         return replace(made, refused=str(why))
+
+
+def _using(backend: str | None, laws: Laws) -> Using:
+    """Return the laws' backend and device of recorded calls; where these name no backend, the only
+    one that was measured. Raises Refused."""
+    found = sorted({(key.backend, key.device) for key in laws.laws if backend in (
+        None, key.backend)})
+    if not found:
+        raise Refused(f"no isolated call of {backend or 'any backend'} was measured")
+    if len(found) > 1:
+        raise Refused("isolated calls of several backends or devices were measured: "
+                      f"{', '.join(' on '.join(pair) for pair in found)}; give results of one")
+    return Using(*found[0])
 
 
 def _with_rates(one: Predicted, known: Sequence[TimedCase], price: float | None) -> Predicted:
@@ -265,14 +355,19 @@ def _with_rates(one: Predicted, known: Sequence[TimedCase], price: float | None)
         cost=rate.map(lambda value: 1e6 * spent / value) if price else None)
 
 
-def _notes(runs: Sequence[Run], world_sizes: Sequence[int], laws: Laws) -> Iterator[str]:
+def _notes(runs: Sequence[Run], world_sizes: Sequence[int], basis: Basis) -> Iterator[str]:
     yield from doubts_of((run.path, run.results) for run in runs)
     differ = [] if len(runs) < 2 else [
         one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
         if not one.key.startswith(_BY_DESIGN)]
     if differ:
         yield f"the files also differ in {', '.join(differ)}, which no law describes"
-    for key, law in laws.laws.items():
+    by_call = grouped((key[:3], key) for key in basis.laws.laws)
+    for (collective, backend, _device), keys in by_call.items():
+        if len({key.rest for key in keys}) > 1 and basis.steps:
+            yield (f"{collective} of {backend} was measured in several ways: steps take that of "
+                   "their dtype, by single calls")
+    for key, law in basis.laws.laws.items():
         if law.misfit:
             yield (f"{key.collective} of {key.backend}: medians scatter by {law.misfit:.0%} around "
                    "their law, more than their own errors: contention, or steps it does not have")

@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.prediction.laws import LEAST_ERROR, Array, CallLaw, LawTime, with_error
 from hpcbench.prediction.measured import JobShape, SeriesKey, TimedCase
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import RepeatedCall, StepDemand
 from hpcbench.statistics.distributions import distributions
 from hpcbench.statistics.order import Interval
+from hpcbench.units import plural
 
 FEWEST_RANK_COUNTS = 3
 COMPUTE = "computing"
@@ -27,6 +29,14 @@ COMPUTE = "computing"
 
 class Refused(Exception):  # noqa: N818  (no error: the answer that the data do not carry)
     """Why there is no prediction, and what to measure."""
+
+
+class Using(NamedTuple):
+    """What a step's calls use."""
+
+    backend: str
+    device: str
+    dtype: str = ""
 
 
 class Term(NamedTuple):
@@ -44,47 +54,59 @@ class Laws:
 
     laws: Mapping[SeriesKey, CallLaw]
 
-    def of(self, call: RepeatedCall, place: JobShape, backend: str, device: str) -> CallLaw:
-        """Return the law of a call's collective there, of several that with most points. Raises
-        Refused if there is none."""
-        within = place.has_one_node(call)
+    def of(self, call: RepeatedCall, place: JobShape, using: Using) -> CallLaw:
+        """Return the law of a step's call there; of several series that of the step's dtype, by
+        single calls, with most points. Raises Refused if there is none."""
+        on_node = 0 if place.has_one_node(call) else place.on_node
         fit = [(key, law) for key, law in self.laws.items() if key[:3] == (
-            call.collective, backend, device)]
-        near = [law for key, law in fit if (key.on_node == 0) == within]
+            call.collective, using.backend, using.device)]
+        near = [(key, law) for key, law in fit if key.on_node == on_node]
         if near:
-            return max(near, key=lambda law: len(law.points.sizes))
-        where = "within a node" if within else "between nodes"
-        raise Refused(f"no isolated {call.collective} of {backend} was measured"
+            return max(near, key=lambda item: (
+                ("dtype", repr(using.dtype)) in item[0].rest[-1], item[0].rest[1] == DEFAULT_MODE,
+                len(item[1].points.sizes)))[1]
+        where = "within a node" if not on_node else (
+            f"between nodes of {plural(on_node, 'rank')}")
+        raise Refused(f"no isolated {call.collective} of {using.backend} was measured"
                       + (f" {where}" if fit else ""))
 
-    def time(self, call: RepeatedCall, place: JobShape, backend: str, device: str) -> LawTime:
-        """Return the time of one call. Raises Refused."""
-        law = self.of(call, place, backend, device)
-        if why := law.why_not(call.ranks):
-            raise Refused(why)
-        return law.predict(call.ranks, call.size_bytes)
+    def own(self, key: SeriesKey, call: RepeatedCall) -> LawTime:
+        """Return the time of a case that is one collective, by its own law. Raises Refused."""
+        if key not in self.laws:
+            where = "within a node" if not key.on_node else (
+                f"between nodes of {plural(key.on_node, 'rank')}")
+            raise Refused(f"this {key.collective} of {key.backend} was not measured {where}")
+        return timed(self.laws[key], call)
 
-    def terms(
-        self, demand: StepDemand, place: JobShape, backend: str, device: str,
-    ) -> list[Term]:
+    def terms(self, demand: StepDemand, place: JobShape, using: Using) -> list[Term]:
         """Return the time of all calls of each collective, whose errors are those of one law and
         add up. Raises Refused."""
         terms: dict[str, Term] = {}
         for call in demand.calls:
             if call.ranks > 1:
-                one = self.time(call, place, backend, device)
+                one = timed(self.of(call, place, using), call)
+                apart = ("stride",) if call.stride > 1 and not place.has_one_node(call) else ()
                 seconds = call.number * one.time.value
                 before = terms.get(call.collective, Term(call.collective, 0.0, 0.0))
                 terms[call.collective] = Term(
                     call.collective, before.seconds + seconds,
                     before.error_s + seconds * one.log_error,
-                    tuple(dict.fromkeys((*before.beyond, *one.beyond))))
+                    tuple(dict.fromkeys((*before.beyond, *one.beyond, *apart))))
         return [*terms.values()]
 
-    def fewest_counts(self, demand: StepDemand, place: JobShape, backend: str, device: str) -> int:
+    def fewest_counts(self, demand: StepDemand, place: JobShape, using: Using) -> int:
         """Return the fewest numbers of ranks that a law of these calls rests on."""
-        return min(len(self.of(call, place, backend, device).rank_counts)
-                   for call in demand.calls if call.ranks > 1)
+        return min((len(self.of(call, place, using).rank_counts)
+                    for call in demand.calls if call.ranks > 1), default=1)
+
+
+def timed(law: CallLaw, call: RepeatedCall) -> LawTime:
+    """Return the time of one call. Raises Refused."""
+    if call.ranks == 1:
+        raise Refused("one rank sends nothing")
+    if why := law.why_not(call.ranks):
+        raise Refused(why)
+    return law.predict(call.ranks, call.size_bytes)
 
 
 class StepTime(NamedTuple):
@@ -111,8 +133,7 @@ class StepLaw:
 
     cases: tuple[TimedCase, ...]
     laws: Laws
-    backend: str
-    device: str
+    using: Using
 
     @cached_property
     def rank_counts(self) -> tuple[int, ...]:
@@ -130,7 +151,11 @@ class StepLaw:
                 sum(part.seconds for part in self.calls(demand, place)))
 
     def calls(self, demand: StepDemand, place: JobShape) -> list[Term]:
-        return self.laws.terms(demand, place, self.backend, self.device)
+        return self.laws.terms(demand, place, self.using)
+
+    @cached_property
+    def rates(self) -> tuple[float, float]:
+        return self.coefficients()
 
     def coefficients(self, without: int = 0) -> tuple[float, float]:
         """Return c and x, from all cases but those of one number of ranks."""
@@ -173,7 +198,7 @@ class StepLaw:
             counts = ", ".join(map(str, self.rank_counts))
             raise Refused(f"the step was measured on {counts} ranks: a law over ranks needs "
                           f"{FEWEST_RANK_COUNTS} numbers of them")
-        return self.with_rates(demand, place, *self.coefficients(), self.misfit)
+        return self.with_rates(demand, place, *self.rates, self.misfit)
 
     def with_rates(
         self, demand: StepDemand, place: JobShape, compute: float, exposed: float, misfit: float,
@@ -184,6 +209,8 @@ class StepLaw:
             term._replace(seconds=exposed * term.seconds, error_s=exposed * term.error_s)
             for term in self.calls(demand, place))]
         total = sum(term.seconds for term in parts)
+        if not total > 0:
+            raise Refused("its calls hide what it computes: measure it on one rank, too")
         stretch = 1 + max(0.0, math.log2(place.ranks / self.rank_counts[-1]))
         of_laws = math.hypot(*(term.error_s for term in parts)) / total
         error = math.hypot(misfit * stretch, of_laws, LEAST_ERROR)
@@ -198,33 +225,43 @@ SHAPE = "shape"
 
 
 def of_another_shape(
-    demand: StepDemand, place: JobShape, laws: Sequence[StepLaw],
+    demand: StepDemand, place: JobShape, alike: Sequence[StepLaw], others: Sequence[StepLaw],
 ) -> StepTime:
     """Return the time of a step that was not measured: seconds a FLOP between those of the steps
-    with the next fewer and more FLOPs, the exposed share of those with the same collectives.
+    with the next fewer and more FLOPs, of those ``alike`` but for the shape if that is between
+    them, else of all that compute alike; the exposed share of those with the same collectives.
     Raises Refused outside of the measured shapes."""
-    known = sorted((law for law in laws if law.is_known), key=flops_of)
-    below = [law for law in known if flops_of(law) <= demand.flops][-1:]
-    above = [law for law in known if flops_of(law) >= demand.flops][:1]
-    if not below or not above:
-        raise Refused(f"steps of {demand.flops:.3g} FLOP are outside of what was measured"
-                      + (f" ({flops_of(known[0]):.3g} to {flops_of(known[-1]):.3g})" if known
-                         else f" on {FEWEST_RANK_COUNTS} numbers of ranks"))
+    around = _around(demand.flops, alike) or _around(demand.flops, others)
+    known = sorted((law for law in (*alike, *others) if law.is_known), key=flops_of)
+    if not around:
+        if not known:
+            raise Refused("nothing that computes alike, but for its shape, was measured on "
+                          f"{FEWEST_RANK_COUNTS} numbers of ranks")
+        raise Refused(f"steps of {demand.flops:.3g} FLOP are outside of what was measured "
+                      f"({flops_of(known[0]):.3g} to {flops_of(known[-1]):.3g})")
     named = {call.collective for call in demand.calls if call.ranks > 1}
-    alike = [law for law in known if {
+    same = [law for law in alike if law.is_known] or [law for law in known if {
         call.collective for case in law.cases for call in case.demand.calls if call.ranks > 1
     } == named]
-    if not alike:
+    if not same:
         raise Refused(f"no measured step exchanges by {', '.join(sorted(named))} alone")
-    ends = [(math.log(flops_of(law)), math.log(max(law.coefficients()[0], 1e-30)))
-            for law in (*below, *above)]
+    ends = [(math.log(flops_of(law)), math.log(max(law.rates[0], 1e-30))) for law in around]
     flops, rates = (np.array(column) for column in zip(*ends, strict=True))
     compute = float(np.interp(math.log(demand.flops), flops, rates))
-    exposed = float(np.mean([law.coefficients()[1] for law in alike]))
-    misfit = math.hypot(max(law.misfit for law in (*below, *above, *alike)),
+    exposed = float(np.mean([law.rates[1] for law in same]))
+    misfit = math.hypot(max(law.misfit for law in (*around, *same)),
                         abs(ends[0][1] - ends[1][1]) / 2)
-    found = alike[0].with_rates(demand, place, math.exp(compute), exposed, misfit)
+    found = same[0].with_rates(demand, place, math.exp(compute), exposed, misfit)
     return found._replace(beyond=(*found.beyond, SHAPE))
+
+
+def _around(flops: float, laws: Sequence[StepLaw]) -> tuple[StepLaw, ...]:
+    """Return the laws with the next fewer and the next more FLOPs; nothing without both."""
+    below = [law for law in laws if flops_of(law) <= flops and law.is_known]
+    above = [law for law in laws if flops_of(law) >= flops and law.is_known]
+    if not below or not above:
+        return ()
+    return max(below, key=flops_of), min(above, key=flops_of)
 
 
 def flops_of(law: StepLaw) -> float:

@@ -20,7 +20,7 @@ from hpcbench.answers.answer import (
     range_of,
     with_command,
 )
-from hpcbench.errors import ConfigError
+from hpcbench.errors import ConfigError, UsageError
 from hpcbench.prediction.laws import FEWEST_RANK_COUNTS
 from hpcbench.prediction.measured import TimedCase, timed_cases, unmeasured
 from hpcbench.prediction.predict import Predicted, predict_unmeasured, sweeps_of
@@ -60,7 +60,7 @@ def predicted_ways(runs: Sequence[Run], _options: TopicOptions) -> PredictedWays
     most = max(case.ranks for case in cases)
     try:
         made = predict_unmeasured(sweeps_of(runs), every, most)
-    except ConfigError:  # a sweep of another version, or of a kind that is not here
+    except (ConfigError, UsageError):  # a sweep of another version or kind, or none
         return PredictedWays((), ())
     found = [*_alternatives(cases, made, most)]
     return PredictedWays(with_command(_answers(found), runs, "predictions"), tuple(found))
