@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.config.load import check_config
+from hpcbench.config.schema import Config
 from hpcbench.errors import UsageError, job_command_line
 from hpcbench.gen_config import Sweep, read_sweep, write_sweep
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.order import plan_estimate_s
 from hpcbench.prediction.laws import ALGORITHMS, FEWEST_RANK_COUNTS
-from hpcbench.prediction.measured import demand_of
+from hpcbench.prediction.measured import JobShape, demand_of, is_isolated, key_of
 from hpcbench.units import plural
 from hpcbench.views.chart import file_name
 
@@ -41,13 +42,19 @@ def write_prediction_sweep(
 def sweep_for(sweep: Mapping[str, Any], ranks: int) -> Sweep:
     """Return the sweep that carries predictions of a sweep's cases on ``ranks`` ranks."""
     raw = on_all_ranks(sweep)
-    planned = make_plan(check_config(raw, "predicted"), ranks).cases
+    own = check_config(raw, "predicted")
+    every = make_plan(own, ranks).cases
+    planned = [case for case in every if not case.skip and case.world_size == ranks]
+    if not planned:
+        raise UsageError(f"the plan for {plural(ranks, 'rank')} has no case to predict: "
+                         f"{next((case.skip for case in every if case.skip), 'none is planned')}")
     on_node = (raw.get("hardware") or {}).get("num_devices") or ranks
     content = {**_kept(raw), "name": "for-prediction",
                "measure": {"passes": PASSES, "iterations": ITERATIONS},
-               "benchmarks": [*raw["benchmarks"], *call_blocks(planned)]}
+               "benchmarks": [*raw["benchmarks"], *call_blocks(planned, JobShape(
+                   ranks, min(ranks, on_node)))]}
     checked = check_config(content, "for-prediction")
-    counts = rank_counts(ranks, on_node)
+    counts = rank_counts(own, planned, ranks, on_node)
     minutes = sum(plan_estimate_s(make_plan(checked, count)) for count in counts) / 60
     return Sweep(content, (
         f"Made by gen-config prediction for {plural(ranks, 'rank')}: run it on each of these "
@@ -67,30 +74,47 @@ def on_all_ranks(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "benchmarks": blocks}
 
 
-def rank_counts(ranks: int, on_node: int) -> tuple[int, ...]:
-    """Return the fewest numbers of ranks that carry a law: whole nodes where ranks are on several,
-    from two nodes on."""
+def rank_counts(
+    config: Config, planned: Sequence[Case], ranks: int, on_node: int,
+) -> tuple[int, ...]:
+    """Return the fewest numbers of ranks that carry a law and can run the planned cases: whole
+    nodes where ranks are on several, from two nodes on. Raises UsageError where there are none."""
     step = on_node if ranks > on_node else 1
-    first = 2
-    return tuple(step * first * 2 ** at for at in range(FEWEST_RANK_COUNTS)
-                 if step * first * 2 ** at <= ranks) or (ranks,)
+    wanted = {key_of(case, case.device) for case in planned}
+    found: list[int] = []
+    for count in (step * many for many in _COUNTS if step * many <= ranks):
+        runs = {key_of(case, case.device) for case in make_plan(config, count).cases
+                if not case.skip and case.world_size == count}
+        if wanted <= runs:
+            found.append(count)
+        if len(found) == FEWEST_RANK_COUNTS:
+            return tuple(found)
+    raise UsageError(f"fewer than {FEWEST_RANK_COUNTS} numbers of ranks up to {ranks} can run all "
+                     f"cases ({', '.join(map(str, found)) or 'none'}): measure them on "
+                     f"{ranks} ranks, or predict fewer cases")
 
 
-def call_blocks(planned: Sequence[Case]) -> Iterator[dict[str, Any]]:
+_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def call_blocks(planned: Sequence[Case], place: JobShape) -> Iterator[dict[str, Any]]:
     """Yield a block for each backend, device and collective that cases of several calls make, with
-    sizes from below the least to above the largest."""
-    sizes: dict[tuple[str, str, str], set[float]] = {}
+    sizes from below the least to above the largest; those of groups in a node on as many ranks."""
+    sizes: dict[tuple[str, str, str, int], set[float]] = {}
     for case in planned:
-        demand = None if case.skip else demand_of(case)
-        for call in demand.calls if demand and demand.flops else ():
+        demand = None if is_isolated(case) else demand_of(case)
+        for call in demand.calls if demand else ():
             if call.ranks > 1 and call.collective in ALGORITHMS and call.size_bytes > 0:
-                key = (case.backend, case.device, call.collective)
+                few = call.ranks if place.has_one_node(call) and place.ranks > place.on_node else 0
+                key = (case.backend, case.device, call.collective, few)
                 sizes.setdefault(key, set()).add(call.size_bytes)
     usual = json.loads(Path(__file__).with_name("calls.json").read_bytes())
-    for (backend, device, collective), called in sizes.items():
+    for (backend, device, collective, few), called in sizes.items():
         block = {key: collective if value == "$call" else value for key, value in usual.items()}
-        yield {**block, "name": file_name(f"{collective}-{backend}"), "backend": backend,
-               "device": device, "size": _ladder(min(called), max(called))}
+        word = f"{collective}-{backend}-on-{few}" if few else f"{collective}-{backend}"
+        yield {**block, "name": file_name(word), "backend": backend, "device": device,
+               "size": _ladder(min(called), max(called)),
+               **({"world_size": [few]} if few else {})}
 
 
 def _ladder(least: float, most: float) -> list[int]:

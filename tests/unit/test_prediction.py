@@ -31,6 +31,8 @@ from hpcbench.prediction.predict import (
     predict_recorded,
     sweeps_of,
 )
+from hpcbench.prediction.recorded import recorded_demands
+from hpcbench.prediction.sweeps import sweep_for
 from hpcbench.prediction.topic import TOPIC
 from hpcbench.reduce.results_file import new_results
 from results_factory import MemorySamples, make_results, make_statistics, ok
@@ -214,6 +216,113 @@ def test_recorded_calls_on_more_ranks() -> None:
     (found,) = predict_recorded(record, on(2, 4, 8), [32]).cases
     assert values(found)[0] == pytest.approx(
         10 * ring_s(32, 2**20) + 4 * 2 / 4 * ring_s(2, 2**20), rel=0.02)
+
+
+def test_each_way_of_a_collective_has_its_own_law() -> None:
+    """bf16 takes ten times as long: neither is predicted by the other."""
+    both = {"benchmarks": [{**SWEEP["benchmarks"][0], "dtype": ["fp32", "bf16"],
+                            "collective": "all_reduce"}]}
+
+    def slow(case: Case) -> float:
+        return true_s(case) * (10 if case.workload.dtype == "bf16" else 1)
+
+    for one in predicted(on(2, 4, 8, sweep=both, clock=slow), [16]).cases:
+        assert one.case is not None
+        assert values(one)[0] == pytest.approx(slow(one.case), rel=0.03)
+
+
+def test_steps_without_computing_are_their_calls() -> None:
+    only = {"benchmarks": [SWEEP["benchmarks"][0], {
+        **SWEEP["benchmarks"][1], "communication": "only", "strategies": ["data", "fsdp"]}]}
+    cases = [one for one in predicted(on(2, 4, 8, sweep=only), [16]).cases
+             if one.kind == "training"]
+    assert len(cases) == 2
+    for one in cases:
+        assert one.case is not None
+        assert values(one)[0] == pytest.approx(true_s(one.case), rel=0.05)
+
+
+def test_results_without_a_sweep_are_refused_and_leave_advice_alone() -> None:
+    imported = [replace(run, results=replace(run.results, plan=replace(
+        run.results.plan, config={}))) for run in on(2, 4, 8)]
+    with pytest.raises(UsageError, match="--sweep"):
+        sweeps_of(imported)
+    assert TOPIC.analysis(imported, TopicOptions()).answers == ()
+
+
+def test_recorded_calls_have_the_laws_of_their_backend() -> None:
+    groups = (CallGroup("0", "", (0, 1, 2, 3)),)
+    calls = [replace(recorded("all_reduce", 2**20, group=0, count=10), backend=name)
+             for name in ("nccl", None)]
+    record = TrafficRecord(("test",), ("t",), 4, (), groups, (calls[0],), ())
+    (found,) = predict_recorded(record, on(2, 4, 8), [32]).cases
+    assert found.refused == "no isolated call of nccl was measured"
+    (found,) = predict_recorded(replace(record, signatures=(calls[1],)), on(2, 4, 8), [32]).cases
+    assert values(found)[0] == pytest.approx(10 * ring_s(32, 2**20), rel=0.02)
+
+
+def test_a_recorded_message_is_between_two() -> None:
+    """10 messages of each neighbour of 4 ranks, in one group of all."""
+    sends = tuple(replace(recorded("send_recv", 2**20, group=0, count=10), pair=(at, at + 1))
+                  for at in range(3))
+    record = TrafficRecord(
+        ("test",), ("t",), 4, (), (CallGroup("0", "", (0, 1, 2, 3)),), sends, ())
+    demands, left = recorded_demands(record, 64)
+    assert not left
+    (call,) = demands["gloo"].calls
+    assert (call.ranks, call.stride, call.number) == (2, 1, 3 * 10 * 2 / 4)
+
+
+def test_each_device_is_predicted() -> None:
+    both = {"benchmarks": [{**SWEEP["benchmarks"][0], "device": ["cpu", "cuda"],
+                            "collective": "all_reduce"}]}
+    runs = [replace(run, results=replace(run.results, cases=tuple(
+        replace(item, device=item.case.device) for item in run.results.cases)))
+        for run in on(2, 4, 8, sweep=both)]
+    found = predicted(runs, [16])
+    assert len(found.cases) == 2 * len(SIZES)
+    assert all(one.step for one in found.cases)
+
+
+def test_steps_of_other_optimizers_do_not_speak_for_one() -> None:
+    """SGD computes twice as fast here."""
+    def clock(case: Case) -> float:
+        faster = "sgd" in case.label.split()
+        return true_s(case) - (FLOP_S / 2 * demand_of(case).flops if faster else 0)
+
+    block = {**SWEEP["benchmarks"][1], "strategies": "fsdp", "optimizer": ["adamw", "sgd"]}
+    shapes = {"benchmarks": [SWEEP["benchmarks"][0], *(
+        {**block, "layers": count} for count in (2, 8))]}
+    wanted = check_config({"benchmarks": [{**block, "layers": 4}]}, "wanted")
+    for one in predict([wanted], on(2, 4, 8, sweep=shapes, clock=clock), [16]).cases:
+        assert one.case is not None
+        assert values(one)[0] == pytest.approx(clock(one.case), rel=0.05)
+
+
+@pytest.mark.parametrize("ranks", [1, 4096])
+def test_ranks_without_a_case_are_refused_in_words(ranks: int) -> None:
+    sweep = {"benchmarks": [{**SWEEP["benchmarks"][1], "strategies": {"hybrid": {"tp": 3}}}]}
+    with pytest.raises(UsageError, match="no case to predict"):
+        predict([check_config(sweep, "wanted")], on(2, 4, 8), [ranks])
+
+
+@pytest.mark.parametrize(("strategies", "ranks", "code"), [
+    ({"hybrid": {"tp": 4, "pp": 4}}, 64, 2), ({"hybrid": {"tp": 2}}, 64, 0), ("data", 3, 2),
+    ({"hybrid": {"tp": 3, "pp": 5}}, 64, 2)])
+def test_a_sweep_for_a_prediction_names_ranks_that_can_run_it(
+    strategies: Any, ranks: int, code: int, tmp_path: Path,
+) -> None:
+    block = {**SWEEP["benchmarks"][1], "strategies": strategies}
+    if code:
+        with pytest.raises(UsageError):
+            sweep_for({"benchmarks": [block]}, ranks)
+        return
+    made = sweep_for({"benchmarks": [block]}, ranks)
+    counts = [int(line.split()[2]) for line in made.remarks if line.startswith("mpirun")]
+    assert len(counts) == 3
+    for count in counts:
+        plan = make_plan(check_config(dict(made.content), "made"), count)
+        assert not [case.skip for case in plan.cases if case.skip]
 
 
 def test_what_no_law_describes_is_counted() -> None:
