@@ -70,7 +70,8 @@ def main() -> None:
                 for library in LIBRARIES[model] if find_spec(library) for over in given.over]
     if not verdicts:
         fail("no library is installed: see plugins/hpcbench-trainers/README.md")
-    sys.exit(int("missed" in verdicts))
+    is_missed = "missed" in verdicts
+    sys.exit(int(is_missed))
 
 
 def compared(model: str, over: str, library: str, given: argparse.Namespace) -> str:

@@ -263,7 +263,8 @@ def test_what_has_no_effect_is_a_skip_and_is_not_recorded() -> None:
     assert reasons(qlora={"over": "data", "reshard": [True, False]}) == [
         None, "reshard=False has no effect with over=data"]
     assert dict(work_with("lora", over="fsdp").options) == {
-        "alpha": 32, "over": "fsdp", "rank": 16, "reshard": True, "targets": "all"}
+        "alpha": 32, "over": "fsdp", "rank": 16, "reshard": True, "targets": "all",
+        "variant": "lora"}
 
 
 def test_adapters_over_single_are_on_one_rank_where_all_are_asked_for() -> None:

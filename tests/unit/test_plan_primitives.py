@@ -186,7 +186,7 @@ def test_a_shape_that_does_not_fit_is_no_duplicate_of_one_that_does() -> None:
     (GIVEN | {"implementations": {"torch": 0}}, "torch: 0 is not a mapping of options; write"),
     (GIVEN | {"implementations": {"torch": ""}}, 'torch: "" is not a mapping of options; write'),
     (GIVEN | {"implementations": {"torch": {"weight": []}}}, "torch.weight: the list is empty"),
-    (GIVEN | {"implementations": {"torch": {"weight": 1.5}}}, "torch.weight: 1.5 is not text"),
+    (GIVEN | {"implementations": {"torch": {"weight": 1.5}}}, 'torch.weight: "1.5" is not known'),
 ])
 def test_one_error_states_where_what_and_how(block: dict[str, Any], message: str) -> None:
     assert message in refusal(block)

@@ -723,10 +723,36 @@ def test_larger_degrees_need_less_memory_on_a_rank() -> None:
 
 def test_a_load_written_in_two_ways_is_one() -> None:
     ids = {case.case_id for load in ("zipf:1", "zipf:1.0", "zipf:1,seed=0")
-           for factor in ("none", 0, "0.0")
+           for factor in (1.25, "1.250", "1.25")
            for case in plan_of({"model": "moe-tiny", "strategies": {
                "moe": {"load": load, "capacity_factor": factor}}}).cases}
     assert len(ids) == 1
+    assert dict(work_of(2, model="moe-tiny", strategies={"moe": {
+        "capacity_factor": 1.123457}}).options)["capacity_factor"] == "1.123457"
+    with pytest.raises(ConfigError, match="none for no limit"):
+        plan_of({"model": "moe-tiny", "strategies": {"moe": {"capacity_factor": 0}}})
+
+
+@pytest.mark.parametrize(("strategies", "extra", "part"), [
+    ({"hsdp": {"replicas": 1}}, {}, "replicas"),
+    ("data", {"communication": "only", "optimizer": "adamw8bit"}, "optimizer adamw8bit"),
+    ("data", {"communication": "only", "dtype": "bf16", "precision": "fp8_rowwise"}, "precision")])
+def test_options_without_effect_are_refused(
+    strategies: Any, extra: dict[str, Any], part: str,
+) -> None:
+    block = {"model": "transformer-tiny", "strategies": strategies, **extra}
+    try:
+        reasons = [case.skip for case in plan_of(block).cases]
+    except ConfigError as error:
+        reasons = [str(error)]
+    assert all(reason and part in reason for reason in reasons)
+
+
+def test_a_device_that_may_be_a_gpu_can_have_its_activations_on_the_host() -> None:
+    for backend, device, skipped in (("ucc", "auto", False), ("gloo", "cpu", True)):
+        cases = plan_of({"model": "transformer-tiny", "strategies": "data", "backend": backend,
+                         "device": device, "checkpointing": "offload"}).cases
+        assert [bool(case.skip and "no effect" in case.skip) for case in cases] == [skipped]
 
 
 def test_a_skip_of_experts_names_the_nearest_groups_of_ranks_that_work() -> None:

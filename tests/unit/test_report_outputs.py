@@ -237,7 +237,9 @@ SWEPT: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         "model": ("gpt2", "gpt2-medium"), "layer": ("mlp_up", "attention_qkv"), "tokens": (64, 128),
         "degree": (2, 4)}),
     ("training", TRAINING, COMMON | TEXTS | {
-        "compile": (False, True), "checkpoint_every": (2, 4)}),
+        "compile": (False, True), "checkpoint_every": (2, 4), "documents": (1, 2)}),
+    ("training", TRAINING | {"dtype": "bf16"}, {
+        "precision": ("mixed", "bf16"), "offload_state": (False, True)}),
     ("training", TRAINING, {"strategies": {"data": {"bucket_mb": [1, 2]}},
                             "max_steps": (20, 30)}),
     ("training", {"model": "resnet50", "strategies": "data"}, IMAGES),
@@ -281,7 +283,8 @@ def test_every_axis_of_every_kind_is_swept() -> None:
     for kind, block in BLOCKS.items():
         lists = {name for name, schema in block.model_json_schema()["properties"].items()
                  if '"array"' in json.dumps(schema)}
-        refused = {"memory": {"compile", "checkpoint_every"}, "replay": {"dtype"}}.get(kind, set())
+        refused = {"memory": {"compile", "checkpoint_every", "documents", "precision",
+                              "offload_state"}, "replay": {"dtype"}}.get(kind, set())
         assert swept[kind] >= lists - refused, (kind, lists - swept[kind])
 
 

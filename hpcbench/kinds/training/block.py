@@ -15,7 +15,7 @@ from hpcbench.kinds.training.plan.any_model import RESNETS
 from hpcbench.kinds.training.plan.model_file import MOST_LAYERS, SUFFIX
 from hpcbench.kinds.training.plan.models import CHECKPOINTINGS, checkpointing_of
 from hpcbench.kinds.training.plan.spec import AUTO
-from hpcbench.kinds.training.plan.workload import LOSSES, MIXED, PRECISIONS
+from hpcbench.kinds.training.plan.workload import LOSSES, PRECISIONS
 from hpcbench.operations.models import MODELS, OWN_LIBRARY, shipped
 
 TRAINING_DTYPES = ("fp32", "bf16", "fp16")
@@ -81,11 +81,11 @@ class TrainingBlock(Block):
         default=(1,), description="Equal parts that they are computed in, one after another.")
     optimizer: Axis[Optimizer] = Field(
         default=("adamw",), description="Who updates the weights; adamw8bit: bitsandbytes'.")
-    precision: Axis[Precision] = Field(
-        default=(MIXED,), description="mixed: fp32 weights; bf16: all is bf16; bf16_master: but "
-        "the optimizer; fp8: products of blocks.")
-    offload_state: Axis[bool] = Field(
-        default=(False,), description="Whether a GPU's optimizer is on the host.")
+    precision: Axis[Precision] | None = Field(
+        default=None, description="mixed (default): fp32 weights; bf16: all is bf16; bf16_master: "
+        "but the optimizer; fp8: products of blocks.")
+    offload_state: Axis[bool] | None = Field(
+        default=None, description="Whether a GPU's optimizer is on the host; default: false.")
     checkpointing: Axis[Checkpointing] = Field(
         default=("none",), description="Activations that are computed again, not kept; selective: "
         "of every second block, selective:3: of every third; offload: kept on the host.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hpcbench.config.axes import BACKENDS, is_backend, unknown_name
@@ -174,6 +175,12 @@ def _no_communication(work: Training) -> str | None:
     if work.checkpoint_every and not work.trains:
         return (f"communication {work.communication}: checkpoints are of a training; leave "
                 "checkpoint_every out")
+    computing = [word for word, given in (
+        (f"optimizer {work.optimizer}", work.optimizer == IN_8_BITS),
+        (f"precision {work.precision}", work.in_8_bits),
+        ("offload_state=True", work.offload_state)) if given]
+    if work.communication == "only" and computing:
+        return f"{computing[0]} has no effect with communication only: nothing is computed"
     if work.trains or work.ranks > 1:
         return None
     return f"communication {work.communication}: one rank has none to talk to"
@@ -266,6 +273,11 @@ class TrainingPoint(NamedTuple):
     options: tuple[tuple[str, points.Option], ...]
 
 
+_LATER: Mapping[str, tuple[object, ...]] = MappingProxyType({
+    "precision": (MIXED,), "offload_state": (False,)})
+"""Axes that came later: a block that has none is the same plan as before, which may be resumed."""
+
+
 def training_points(
     title: str, block: TrainingBlock, job: PlanRequest,
 ) -> Iterator[TrainingPoint]:
@@ -276,7 +288,7 @@ def training_points(
     choices = tuple(_choices(block))
     steps = {"iterations": block.max_steps} if block.max_steps else {}
     inner = points.measurements(block.model_copy(update=steps), job.config)
-    settings = product(*(getattr(block, name) for name in Setting._fields[:-5]),
+    settings = product(*(getattr(block, name) or _LATER[name] for name in Setting._fields[:-5]),
                        (block.count_step is not False,), block.loss or (AUTO,),
                        block.documents or (1,),
                        block.checkpoint_every or (0,),

@@ -74,7 +74,9 @@ def capacity_text(text: str) -> str:
     if re.fullmatch("[0-9]{1,3}([.][0-9]{1,6})?", text) is None:
         raise ValueError(f"{text} is no capacity factor: write {UNLIMITED}, or a number such as "
                          "1.25")
-    return f"{float(text):g}" if float(text) else UNLIMITED
+    if not float(text):
+        raise ValueError(f"0 lets no token through: write {UNLIMITED} for no limit")
+    return f"{float(text):.6f}".rstrip("0").rstrip(".")
 
 
 class Share(NamedTuple):

@@ -326,10 +326,17 @@ def _tried(point: build_workload.TrainingPoint, job: PlanRequest) -> _Tried:
         bool(unfit) and not elsewhere)
 
 
+_ON_HOST = ("cpu", "mps")
+"""Devices whose memory is the host's."""
+
+
 def _without_effect(work: Training, device: str) -> str | None:
-    if work.offload_state and device == "cpu":
-        return "offload_state=True has no effect on cpu: states are in the host's memory already"
-    if work.checkpointing == OFFLOAD and device_kind(device) != "cuda":
+    if device not in _ON_HOST:  # auto may become a GPU
+        return None
+    if work.offload_state:
+        return (f"offload_state=True has no effect on {device}: states are in the host's memory "
+                "already")
+    if work.checkpointing == OFFLOAD:
         return (f"checkpointing {OFFLOAD} has no effect on {device}: activations are in the host's "
                 "memory already")
     return None

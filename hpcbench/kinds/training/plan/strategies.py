@@ -158,7 +158,7 @@ _OF_SAMPLES = (
         degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: spec.Layout(
             groups=sharded_groups(work, copies=int(work.option(REPLICAS)))),
         calls=lambda _work: ("all_gather", "reduce_scatter", "all_reduce"),
-        options=MappingProxyType({**_SHARDED, REPLICAS: Values(2)}),
+        options=MappingProxyType({**_SHARDED, REPLICAS: Values(2, least=2)}),
         later_options=(SYNC_EACH,)),
 )
 
@@ -425,8 +425,8 @@ _OF_MODEL = (
             context=_token_sharing(work) if work.cp > 1 else None), calls=_hybrid_calls,
         divides_model=True, together=MappingProxyType({"tp": 1, "pp": 2}), idle=_idle_in_hybrid,
         later_options=(SYNC_EACH, REPLICAS, "cp", *_SHARING), options=MappingProxyType({
-            "tp": Values(1), "pp": Values(1), "cp": Values(1), **_DATA, REPLICAS: Values(2),
-            **_TENSOR_OPTIONS, **_PIPELINE_OPTIONS, **_SHARING})),
+            "tp": Values(1), "pp": Values(1), "cp": Values(1), **_DATA,
+            REPLICAS: Values(2, least=2), **_TENSOR_OPTIONS, **_PIPELINE_OPTIONS, **_SHARING})),
 )
 
 
