@@ -82,8 +82,8 @@ _CASE_COLUMNS = (
     Column("batch", "batch", Show.COUNT), Column("parts", "parts", Show.COUNT),
     Column("optimizer", "optimizer"),
     *(Column(name, name, optional=True) for name in (
-        "checkpointing", "data", "library", "compiled", "precision", "states", "loss",
-        "communication")),
+        "checkpointing", "data", "library", "compiled", "precision", "states", "documents",
+        "checkpoint every", "loss", "communication")),
     Column("flops", "flops", Show.GFLOP, "1e9", _OF_STEP, "less", detail=True),
     Column("wire", "wire", meaning=_OF_STEP, optional=True, detail=True),
     Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True, detail=True),
@@ -222,6 +222,8 @@ def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
         "yes" if work.compile else None,
         work.precision if work.precision != workload.MIXED else None,
         "on host" if work.offload_state else None,
+        str(work.documents) if work.documents > 1 else None,
+        str(work.checkpoint_every) if work.checkpoint_every else None,
         work.loss.partition("_")[0] if work.loss != workload.CROSS_ENTROPY else None,
         None if work.trains else work.communication,
         *((None, None) if is_routed(work) else (
