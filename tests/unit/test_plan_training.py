@@ -734,7 +734,7 @@ def test_a_load_written_in_two_ways_is_one() -> None:
 
 
 @pytest.mark.parametrize(("strategies", "extra", "part"), [
-    ({"hsdp": {"replicas": 1}}, {}, "replicas"),
+    ({"hybrid": {"tp": 2, "data": "hsdp", "replicas": 1}}, {}, "replicas"),
     ("data", {"communication": "only", "optimizer": "adamw8bit"}, "optimizer adamw8bit"),
     ("data", {"communication": "only", "dtype": "bf16", "precision": "fp8_rowwise"}, "precision")])
 def test_options_without_effect_are_refused(

@@ -158,7 +158,7 @@ _OF_SAMPLES = (
         degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: spec.Layout(
             groups=sharded_groups(work, copies=int(work.option(REPLICAS)))),
         calls=lambda _work: ("all_gather", "reduce_scatter", "all_reduce"),
-        options=MappingProxyType({**_SHARDED, REPLICAS: Values(2, least=2)}),
+        options=MappingProxyType({**_SHARDED, REPLICAS: Values(2)}),
         later_options=(SYNC_EACH,)),
 )
 
