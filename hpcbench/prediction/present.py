@@ -28,7 +28,7 @@ _COLUMNS = (
            first_to_go=True),
     Column("cost", "cost", Show.NUMBER, "10^6", "of so many samples, in the price's currency",
            "less", optional=True),
-    Column("largest", "largest part"),
+    Column("largest", "largest part", optional=True),
     Column("measured", "measured on", meaning="the numbers of ranks that it rests on"),
     Column("beyond", "outside of", optional=True,
            meaning="what was measured: ranks or sizes are extrapolated"))
@@ -52,12 +52,12 @@ def table(found: Predictions) -> Table | None:
 
 def _cells(one: Predicted, label: str) -> tuple[Cell, ...]:
     assert one.step is not None
-    first = one.step.terms[0]
-    share = first.seconds / one.step.time.value if one.step.time.value else 0.0
+    first, *others = one.step.terms
+    largest = f"{first.name} {100 * first.seconds / one.step.time.value:.0f} %" if others else None
     return (label, one.ranks, one.step.time.value, Range(*one.step.time.ends),
             _cell(one.efficiency), _cell(one.per_second),
             _cell(one.tokens_per_second), one.memory_bytes or None, _cell(one.cost),
-            f"{first.name} {100 * share:.0f} %", ", ".join(map(str, one.measured_ranks)),
+            largest, ", ".join(map(str, one.measured_ranks)),
             ", ".join(one.step.beyond) or None)
 
 
