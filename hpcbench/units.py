@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any, TypeVar
 
+HOUR_S = 3600
 _BINARY = {"": 1, "b": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30,
            "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
@@ -150,7 +151,7 @@ def format_seconds(seconds: float) -> str:
 
 def rough_time(seconds: float) -> str:
     """Return an estimated duration with two digits, or whole: ``9.3 s``, ``40 s``, ``2.6 h``."""
-    factor, unit = next(((factor, unit) for factor, unit in ((3600, "h"), (60, "min"))
+    factor, unit = next(((factor, unit) for factor, unit in ((HOUR_S, "h"), (60, "min"))
                          if seconds >= 2 * factor), (1, "s"))
     number = seconds / factor
     return f"{number:.0f} {unit}" if number >= 9.95 else f"{number:.2g} {unit}"

@@ -36,12 +36,12 @@ from hpcbench.answers.compare import FASTER, SAME, SLOWER, CaseComparison
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import SAMPLES
 from hpcbench.statistics.order import Interval
-from hpcbench.units import digits, format_seconds, grouped, plural, three_digits
+from hpcbench.units import HOUR_S, digits, format_seconds, grouped, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, file_name
 from hpcbench.views.chart import Curve as TimeSeries
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
-HOUR_S, J_PER_KWH = 3600, 3.6e6
+J_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from hpcbench.answers.compare_inputs import (
     CaseOfSide,
     Side,
     cases_of,
-    differences,
     items_of,
+    other_differences,
 )
 from hpcbench.answers.tasks import OVER_PAIRS
 from hpcbench.plan.case import Case
@@ -38,8 +38,7 @@ _EVENLY = 1.001
 
 def nodes_of(run: RunInfo, case: Case) -> int:
     """Return how many nodes a case used: its ranks are the first of the job, spread evenly."""
-    a_node = math.ceil(run.world_size / max(len(run.nodes), 1))
-    return math.ceil(case.world_size / a_node)
+    return math.ceil(case.world_size / run.ranks_a_node)
 
 
 def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
@@ -54,8 +53,7 @@ def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
     on_node = case.world_size / nodes_of(run, case)
     reported = process.get("ranks_a_core")
     if isinstance(reported, int | float):
-        most = math.ceil(run.world_size / max(len(run.nodes), 1))
-        return float(reported) if reported <= 1 else reported * on_node / most
+        return float(reported) if reported <= 1 else reported * on_node / run.ranks_a_node
     cores = process.get("affinity_cpus")
     if not isinstance(cores, int) or cores < 1:
         return None
@@ -77,7 +75,6 @@ def _online(run: RunInfo) -> int | None:
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
-_DIFFER_BY_DESIGN = ("ranks", "nodes", "scheduler.", "process.ranks_a_core")
 _SHOWN = 3
 
 
@@ -192,10 +189,7 @@ def caveats(runs: Sequence[Run]) -> list[str]:
     kinds = grouped((item.status, item) for run in runs for item in run.results.cases
                     if item.status not in ("ok", "skipped"))
     notes = [f"without times: {len(items)} {status}" for status, items in kinds.items()]
-    keys = [] if len(runs) < 2 else [
-        one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
-        if not one.key.startswith(_DIFFER_BY_DESIGN)]
-    if keys:
+    if keys := other_differences([(run.path, run.results) for run in runs]):
         more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
         notes.append(
             f"the files also differ in {', '.join(keys[:_SHOWN])}{more}")

@@ -560,6 +560,17 @@ def differences(
         one.key))
 
 
+_BY_RANKS = ("ranks", "nodes", "scheduler.", "process.ranks_a_core")
+"""Facts in which runs on several numbers of ranks differ by design."""
+
+
+def other_differences(runs: Sequence[tuple[str, Results]]) -> list[str]:
+    """Return in what named runs differ beside their ranks, the most likely causes first."""
+    return [] if len(runs) < 2 else [
+        one.key for one in differences([Side(name, (results,)) for name, results in runs])
+        if not one.key.startswith(_BY_RANKS)]
+
+
 def _facts(side: Side, compared: Collection[str] | None) -> Mapping[str, str]:
     values = grouped(fact for results in side.results for fact in facts_of(
         results.run, [item.case for item in results.cases

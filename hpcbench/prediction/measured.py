@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from hpcbench.prediction.laws import LEAST_ERROR, Points
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
     CallWork,
+    F,
     IsolatedCall,
     RepeatedCall,
     StepDemand,
@@ -46,16 +46,14 @@ class JobShape(NamedTuple):
 class TimedCase:
     """A measured case: ``key`` is equal where only the number of ranks differs. ``error`` is the
     relative standard error of the median, ``spread`` the relative deviation of its samples.
-    ``alone``: one rank by itself, the base of all ways of its ``task``; ``isolated``: it is one
-    collective by itself."""
+    ``isolated``: it is one collective by itself."""
 
     run: Run
     item: CaseResult
     demand: StepDemand
     place: JobShape
     key: tuple[Any, ...]
-    task: Key
-    alone: bool
+    work: CallWork | None
     isolated: bool
     time_s: float
     error: float
@@ -66,15 +64,29 @@ class TimedCase:
         return self.item.case.world_size
 
     @property
+    def task(self) -> Key:
+        return self.work.task if self.work else ()
+
+    @property
+    def is_base(self) -> bool:
+        """Return whether it is one rank by itself, the base of all ways of its task."""
+        return bool(self.work and self.work.alone and self.ranks == 1)
+
+    @property
     def axes(self) -> Mapping[str, Any]:
         return self.item.case.workload.choice().axes
 
 
 def key_of(case: Case, device: str) -> Key:
     """Return what is the same for a case on any number of ranks."""
-    axes = tuple(sorted((name, repr(value)) for name, value in case.workload.choice().axes.items()))
-    return (case.kind, case.backend, device.partition(":")[0], case.env, case.mode, case.batch,
-            case.cuda_graph, axes)
+    return (case.kind, case.backend, device.partition(":")[0], *_settings(case))
+
+
+def _settings(case: Case, without: Collection[str] = ()) -> tuple[Any, ...]:
+    """Return environment, mode, calls of a sample, CUDA graph, and axes with their values."""
+    axes = case.workload.choice().axes.items()
+    return (case.env, case.mode, case.batch, case.cuda_graph, tuple(sorted(
+        (name, repr(value)) for name, value in axes if name not in without)))
 
 
 def timed_cases(runs: Sequence[Run]) -> tuple[list[TimedCase], dict[str, int]]:
@@ -100,30 +112,19 @@ def _timed(run: Run, item: CaseResult) -> TimedCase | str:
     demand = next(iter(run.facts(item, StepDemand)), None)
     if demand is None:
         return f"of {case.workload.name}, which no law describes so"
-    work = next(iter(run.facts(item, CallWork)), None)
-    nodes = max(len(run.results.run.nodes), 1)
     ends = stats.reliable_interval
     error = (ends[1] - ends[0]) / stats.median_s / _TO_STANDARD_ERROR if ends else _UNKNOWN_ERROR
     return TimedCase(
-        run, item, demand, JobShape(case.world_size, math.ceil(run.results.run.world_size / nodes)),
-        key_of(case, item.device or case.device), work.task if work else (),
-        bool(work and work.alone and case.world_size == 1),
+        run, item, demand, JobShape(case.world_size, run.results.run.ranks_a_node),
+        key_of(case, item.device or case.device), next(iter(run.facts(item, CallWork)), None),
         bool(run.facts(item, IsolatedCall)), stats.median_s,
         max(error, LEAST_ERROR), (stats.p75_s - stats.p25_s) / stats.median_s / _TO_DEVIATION)
 
 
-def demand_of(case: Case) -> StepDemand | None:
-    """Return what a planned case demands; None where that is unknown."""
-    return next(iter(facts_of(unmeasured(case), {}, StepDemand)), None)
-
-
-def is_isolated(case: Case) -> bool:
-    return bool(facts_of(unmeasured(case), {}, IsolatedCall))
-
-
-def unmeasured(case: Case) -> CaseResult:
-    """Return the result of a planned case that did not run, whose facts are those of the plan."""
-    return CaseResult(case, "not_run", "", None, case.device, None, None, {})
+def planned_fact(case: Case, wanted: type[F]) -> F | None:
+    """Return the fact of a class of a case that did not run, which is of its plan alone."""
+    planned = CaseResult(case, "not_run", "", None, case.device, None, None, {})
+    return next(iter(facts_of(planned, {}, wanted)), None)
 
 
 class SeriesKey(NamedTuple):
@@ -148,11 +149,8 @@ _OF_SIZE = ("requested_bytes", "groups", "group_stride")
 
 def series_key(case: Case, call: RepeatedCall, place: JobShape, device: str) -> SeriesKey:
     """Return the key of the law of a case that is one collective."""
-    rest = tuple(sorted((name, repr(value)) for name, value in case.workload.choice().axes.items()
-                        if name not in _OF_SIZE))
     return SeriesKey(call.collective, case.backend, device,
-                     0 if place.has_one_node(call) else place.on_node,
-                     (case.env, case.mode, case.batch, case.cuda_graph, rest))
+                     0 if place.has_one_node(call) else place.on_node, _settings(case, _OF_SIZE))
 
 
 def points_of(cases: Sequence[TimedCase]) -> Points:
@@ -166,7 +164,7 @@ def steps_of(cases: Sequence[TimedCase]) -> Mapping[Key, tuple[TimedCase, ...]]:
     """Return the steps of each key, and where they have a task the single rank that is its base."""
     found = {}
     for key, own in grouped((case.key, case) for case in cases if not case.isolated).items():
-        bases = [case for case in cases if case.alone and case.task and case.task == own[0].task
+        bases = [case for case in cases if case.is_base and case.task == own[0].task
                  and case.key[2] == own[0].key[2]]
         has_base = any(case.ranks == 1 for case in own)
         found[key] = (*own, *([] if has_base else bases[:1]))

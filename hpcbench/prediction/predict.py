@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.compare_inputs import Side, differences
+from hpcbench.answers.compare_inputs import other_differences
 from hpcbench.answers.verdict import doubts_of
 from hpcbench.config.load import check_config, replace_names
 from hpcbench.config.schema import Config
@@ -18,21 +18,19 @@ from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import TrafficRecord
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
-from hpcbench.prediction.laws import ALGORITHMS, LEAST_ERROR, CallLaw, with_error
+from hpcbench.prediction.laws import ALGORITHMS, CallLaw
 from hpcbench.prediction.measured import (
     JobShape,
     Key,
     SeriesKey,
     TimedCase,
-    demand_of,
-    is_isolated,
     key_of,
+    planned_fact,
     points_of,
     series_key,
     series_of,
     steps_of,
     timed_cases,
-    unmeasured,
 )
 from hpcbench.prediction.recorded import recorded_demands
 from hpcbench.prediction.steps import (
@@ -43,17 +41,16 @@ from hpcbench.prediction.steps import (
     Term,
     Using,
     of_another_shape,
+    step_time,
 )
 from hpcbench.prediction.sweeps import on_all_ranks
 from hpcbench.records import dataclass
-from hpcbench.reduce.kind_facts import CallWork, StepDemand, facts_of
+from hpcbench.reduce.kind_facts import CallWork, IsolatedCall, StepDemand
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds, grouped
+from hpcbench.units import HOUR_S, format_seconds, grouped
 
-HOUR_S = 3600
-_BY_DESIGN = ("ranks", "nodes", "scheduler.", "process.ranks_a_core")
-"""What runs on several numbers of ranks differ in."""
 MOST_TOLD = 1000
+"""Ends of an interval farther apart, by this factor, are not told."""
 WIDEST = 4.0
 """An interval that ends above so many times its value says nothing."""
 
@@ -107,9 +104,9 @@ class Basis:
             for key, own in steps_of(self.cases).items()}
 
     @cached_property
-    def measured(self) -> Mapping[Key, tuple[TimedCase, ...]]:
-        return {key: tuple(own) for key, own in grouped(
-            (case.key, case) for case in self.cases).items()}
+    def calls(self) -> Mapping[Key, Sequence[TimedCase]]:
+        """Return the isolated calls of each key; one rank has none."""
+        return grouped((case.key, case) for case in self.cases if case.isolated and case.ranks > 1)
 
     @property
     def on_node(self) -> int:
@@ -208,7 +205,7 @@ def sweeps_of(
 
 def _predicted(case: Case, place: JobShape, basis: Basis, price: float | None) -> Predicted:
     key = basis.key_of(case)
-    known = basis.steps[key].cases if key in basis.steps else basis.measured.get(key, ())
+    known = basis.steps[key].cases if key in basis.steps else basis.calls.get(key, ())
     made = Predicted(case.label, case.kind, place.ranks, place.on_node, tuple(sorted({
         one.ranks for one in known})), memory_bytes=case.memory_bytes, case=case)
     try:
@@ -220,12 +217,13 @@ def _predicted(case: Case, place: JobShape, basis: Basis, price: float | None) -
 
 def _step(case: Case, place: JobShape, basis: Basis) -> StepTime:
     """Return the time of a case, of a collective by its own law. Raises Refused."""
-    demand, key, device = demand_of(case), basis.key_of(case), basis.device_of(case)
+    demand, key = planned_fact(case, StepDemand), basis.key_of(case)
     if demand is None:
         raise Refused(f"no law describes this {case.workload.name}")
-    if is_isolated(case):
+    if planned_fact(case, IsolatedCall):
         (call,) = demand.calls
-        found = basis.laws.own(series_key(case, call, place, device.partition(":")[0]), call)
+        device = basis.device_of(case).partition(":")[0]
+        found = basis.laws.own(series_key(case, call, place, device), call)
         return StepTime(found.time, (Term(call.collective, found.time.value, 0.0),), found.beyond)
     if key in basis.steps:
         return basis.steps[key].predict(demand, place)
@@ -303,19 +301,15 @@ def _of_recorded(
 ) -> Predicted:
     made = Predicted(RECORDED, "", place.ranks, place.on_node, (record.world_size,))
     terms: list[Term] = []
+    counts: list[int] = []
     try:
         for backend, demand in demands.items():
-            terms += laws.terms(demand, place, _using(backend, laws))
+            using = _using(backend, laws)
+            terms += laws.terms(demand, place, using)
+            counts.append(laws.fewest_counts(demand, place, using))
         if not terms:
             raise Refused("no recorded call of several ranks has a law")
-        total = sum(term.seconds for term in terms)
-        error = math.hypot(*(term.error_s for term in terms)) / total
-        counts = min(laws.fewest_counts(demand, place, _using(backend, laws))
-                     for backend, demand in demands.items())
-        beyond = tuple(dict.fromkeys(name for term in terms for name in term.beyond))
-        return replace(made, step=_certain(StepTime(
-            with_error(total, math.hypot(error, LEAST_ERROR), max(counts - 1, 1)),
-            tuple(sorted(terms, key=lambda term: -term.seconds)), beyond)))
+        return replace(made, step=_certain(step_time(terms, 0.0, min(counts) - 1)))
     except Refused as why:
         return replace(made, refused=str(why))
 
@@ -336,16 +330,14 @@ def _using(backend: str | None, laws: Laws) -> Using:
 def _with_rates(one: Predicted, known: Sequence[TimedCase], price: float | None) -> Predicted:
     """Return a prediction with its rates of work, and its efficiency beside the fewest ranks."""
     assert one.step is not None and one.case is not None
-    planned = unmeasured(one.case)
-    whole = next(iter(facts_of(planned, {}, CallWork)), None)
+    whole = planned_fact(one.case, CallWork)
     if whole is None or whole.only_communicates:
         return one
     rate = one.step.time.map(lambda time_s: whole.amount / time_s)
     base = min(known, key=lambda case: case.ranks, default=None)
-    of_base = base and next(iter(base.run.facts(base.item, CallWork)), None)
     efficiency = None
-    if base and of_base:
-        ideal = of_base.amount / base.time_s / base.ranks * one.ranks
+    if base and base.work:
+        ideal = base.work.amount / base.time_s / base.ranks * one.ranks
         efficiency = rate.map(lambda value: value / ideal)
     per_sample = (whole.tokens or 0) / whole.amount
     spent = (price or 0.0) / HOUR_S * one.ranks
@@ -357,10 +349,7 @@ def _with_rates(one: Predicted, known: Sequence[TimedCase], price: float | None)
 
 def _notes(runs: Sequence[Run], world_sizes: Sequence[int], basis: Basis) -> Iterator[str]:
     yield from doubts_of((run.path, run.results) for run in runs)
-    differ = [] if len(runs) < 2 else [
-        one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
-        if not one.key.startswith(_BY_DESIGN)]
-    if differ:
+    if differ := other_differences([(run.path, run.results) for run in runs]):
         yield f"the files also differ in {', '.join(differ)}, which no law describes"
     by_call = grouped((key[:3], key) for key in basis.laws.laws)
     for (collective, backend, _device), keys in by_call.items():

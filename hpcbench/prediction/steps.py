@@ -15,7 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from hpcbench.plan.case import DEFAULT_MODE
-from hpcbench.prediction.laws import LEAST_ERROR, Array, CallLaw, LawTime, with_error
+from hpcbench.prediction.laws import (
+    FEWEST_RANK_COUNTS,
+    LEAST_ERROR,
+    Array,
+    CallLaw,
+    LawTime,
+    with_error,
+)
 from hpcbench.prediction.measured import JobShape, SeriesKey, TimedCase
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import RepeatedCall, StepDemand
@@ -23,8 +30,9 @@ from hpcbench.statistics.distributions import distributions
 from hpcbench.statistics.order import Interval
 from hpcbench.units import plural
 
-FEWEST_RANK_COUNTS = 3
 COMPUTE = "computing"
+_NOTHING_S = 1e-12
+"""A prediction of nothing has a logarithm, too."""
 
 
 class Refused(Exception):  # noqa: N818  (no error: the answer that the data do not carry)
@@ -65,17 +73,14 @@ class Laws:
             return max(near, key=lambda item: (
                 ("dtype", repr(using.dtype)) in item[0].rest[-1], item[0].rest[1] == DEFAULT_MODE,
                 len(item[1].points.sizes)))[1]
-        where = "within a node" if not on_node else (
-            f"between nodes of {plural(on_node, 'rank')}")
         raise Refused(f"no isolated {call.collective} of {using.backend} was measured"
-                      + (f" {where}" if fit else ""))
+                      + (f" {_where(on_node)}" if fit else ""))
 
     def own(self, key: SeriesKey, call: RepeatedCall) -> LawTime:
         """Return the time of a case that is one collective, by its own law. Raises Refused."""
         if key not in self.laws:
-            where = "within a node" if not key.on_node else (
-                f"between nodes of {plural(key.on_node, 'rank')}")
-            raise Refused(f"this {key.collective} of {key.backend} was not measured {where}")
+            raise Refused(f"this {key.collective} of {key.backend} was not measured "
+                          f"{_where(key.on_node)}")
         return timed(self.laws[key], call)
 
     def terms(self, demand: StepDemand, place: JobShape, using: Using) -> list[Term]:
@@ -100,6 +105,10 @@ class Laws:
                     for call in demand.calls if call.ranks > 1), default=1)
 
 
+def _where(on_node: int) -> str:
+    return f"between nodes of {plural(on_node, 'rank')}" if on_node else "within a node"
+
+
 def timed(law: CallLaw, call: RepeatedCall) -> LawTime:
     """Return the time of one call. Raises Refused."""
     if call.ranks == 1:
@@ -115,7 +124,20 @@ class StepTime(NamedTuple):
     time: Interval
     terms: tuple[Term, ...]
     beyond: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+
+
+def step_time(
+    parts: Sequence[Term], misfit: float, degrees: int, beyond: Sequence[str] = (),
+) -> StepTime:
+    """Return the time of all parts, whose errors are independent of one another and of the relative
+    ``misfit``. Raises Refused if they take nothing."""
+    total = sum(part.seconds for part in parts)
+    if not total > 0:
+        raise Refused("its calls hide what it computes: measure it on one rank, too")
+    of_laws = math.hypot(*(part.error_s for part in parts)) / total
+    every = dict.fromkeys((*beyond, *(name for part in parts for name in part.beyond)))
+    return StepTime(with_error(total, math.hypot(misfit, of_laws, LEAST_ERROR), max(degrees, 1)),
+                    tuple(sorted(parts, key=lambda part: -part.seconds)), tuple(every))
 
 
 def slowest_of(ranks: int, spread: float) -> float:
@@ -145,13 +167,16 @@ class StepLaw:
         least = min(self.cases, key=lambda case: case.ranks)
         return least.spread
 
-    def columns(self, demand: StepDemand, place: JobShape) -> tuple[float, float]:
-        """Return the FLOPs of the slowest rank, and the time of all its calls by themselves."""
-        return (demand.flops * slowest_of(place.ranks, self.spread),
-                sum(part.seconds for part in self.calls(demand, place)))
+    def flops_of_slowest(self, demand: StepDemand, ranks: int) -> float:
+        return demand.flops * slowest_of(ranks, self.spread)
 
-    def calls(self, demand: StepDemand, place: JobShape) -> list[Term]:
-        return self.laws.terms(demand, place, self.using)
+    @cached_property
+    def columns(self) -> Array:
+        """Return of each case the FLOPs of the slowest rank, and the time of all its calls by
+        themselves, (case, 2)."""
+        return np.array([(self.flops_of_slowest(case.demand, case.ranks), sum(
+            part.seconds for part in self.laws.terms(case.demand, case.place, self.using)))
+            for case in self.cases])
 
     @cached_property
     def rates(self) -> tuple[float, float]:
@@ -161,10 +186,8 @@ class StepLaw:
         """Return c and x, from all cases but those of one number of ranks."""
         from scipy.optimize import nnls
 
-        kept = [case for case in self.cases if case.ranks != without]
-        times = np.array([case.time_s for case in kept])
-        columns = np.array([self.columns(case.demand, case.place) for case in kept])
-        columns = columns / times[:, None]
+        kept = [at for at, case in enumerate(self.cases) if case.ranks != without]
+        columns = self.columns[kept] / np.array([[self.cases[at].time_s] for at in kept])
         scales = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
         compute, exposed = nnls(columns / scales, np.ones(len(kept)))[0] / scales
         return float(compute), float(exposed)
@@ -176,14 +199,13 @@ class StepLaw:
         a step is exchange, nothing else does."""
         errors = []
         for n in self.rank_counts[self.rank_counts[0] == 1:]:
-            own = [case for case in self.cases if case.ranks == n]
-            known = np.array(self.coefficients(without=n))
-            errors += [float(np.mean([math.log(case.time_s / max(float(
-                known @ np.array(self.columns(case.demand, case.place))), 1e-12))
-                for case in own]))]
+            predicted = np.maximum(self.columns @ self.coefficients(without=n), _NOTHING_S)
+            errors.append(float(np.mean([
+                math.log(case.time_s / time_s)
+                for case, time_s in zip(self.cases, predicted, strict=True) if case.ranks == n])))
         return np.array(errors)
 
-    @cached_property
+    @property
     def is_known(self) -> bool:
         return len(self.rank_counts) >= FEWEST_RANK_COUNTS
 
@@ -205,20 +227,12 @@ class StepLaw:
     ) -> StepTime:
         """Return the time of a step with these seconds a FLOP, share of the calls' time, and error,
         which grows with each doubling of the ranks."""
-        parts = [Term(COMPUTE, compute * self.columns(demand, place)[0], 0.0), *(
+        parts = [Term(COMPUTE, compute * self.flops_of_slowest(demand, place.ranks), 0.0), *(
             term._replace(seconds=exposed * term.seconds, error_s=exposed * term.error_s)
-            for term in self.calls(demand, place))]
-        total = sum(term.seconds for term in parts)
-        if not total > 0:
-            raise Refused("its calls hide what it computes: measure it on one rank, too")
+            for term in self.laws.terms(demand, place, self.using))]
         stretch = 1 + max(0.0, math.log2(place.ranks / self.rank_counts[-1]))
-        of_laws = math.hypot(*(term.error_s for term in parts)) / total
-        error = math.hypot(misfit * stretch, of_laws, LEAST_ERROR)
-        beyond = ["ranks"] * (not self.rank_counts[0] <= place.ranks <= self.rank_counts[-1])
-        beyond += [name for term in parts for name in term.beyond]
-        return StepTime(with_error(total, error, max(len(self.left_out) - 1, 1)),
-                        tuple(sorted(parts, key=lambda term: -term.seconds)),
-                        tuple(dict.fromkeys(beyond)))
+        is_beyond = not self.rank_counts[0] <= place.ranks <= self.rank_counts[-1]
+        return step_time(parts, misfit * stretch, len(self.left_out) - 1, ["ranks"] * is_beyond)
 
 
 SHAPE = "shape"

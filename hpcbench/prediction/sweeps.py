@@ -17,7 +17,8 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.order import plan_estimate_s
 from hpcbench.prediction.laws import ALGORITHMS, FEWEST_RANK_COUNTS
-from hpcbench.prediction.measured import JobShape, demand_of, is_isolated, key_of
+from hpcbench.prediction.measured import JobShape, key_of, planned_fact
+from hpcbench.reduce.kind_facts import IsolatedCall, StepDemand
 from hpcbench.units import plural
 from hpcbench.views.chart import file_name
 
@@ -49,7 +50,8 @@ def sweep_for(sweep: Mapping[str, Any], ranks: int) -> Sweep:
         raise UsageError(f"the plan for {plural(ranks, 'rank')} has no case to predict: "
                          f"{next((case.skip for case in every if case.skip), 'none is planned')}")
     on_node = (raw.get("hardware") or {}).get("num_devices") or ranks
-    content = {**_kept(raw), "name": "for-prediction",
+    own_hardware = {"hardware": raw["hardware"]} if raw.get("hardware") else {}
+    content = {**own_hardware, "name": "for-prediction",
                "measure": {"passes": PASSES, "iterations": ITERATIONS},
                "benchmarks": [*raw["benchmarks"], *call_blocks(planned, JobShape(
                    ranks, min(ranks, on_node)))]}
@@ -61,10 +63,6 @@ def sweep_for(sweep: Mapping[str, Any], ranks: int) -> Sweep:
         f"numbers of ranks, about {max(minutes, 1):.0f} min in all by assumed rates.",
         *(job_command_line(count, "run", "FILE") for count in counts),
         f"Then: hpcbench predict RESULTS... --world-size {ranks}"), ranks=counts[-1])
-
-
-def _kept(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: raw[name] for name in ("hardware",) if raw.get(name)}
 
 
 def on_all_ranks(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,7 +100,7 @@ def call_blocks(planned: Sequence[Case], place: JobShape) -> Iterator[dict[str, 
     sizes from below the least to above the largest; those of groups in a node on as many ranks."""
     sizes: dict[tuple[str, str, str, int], set[float]] = {}
     for case in planned:
-        demand = None if is_isolated(case) else demand_of(case)
+        demand = None if planned_fact(case, IsolatedCall) else planned_fact(case, StepDemand)
         for call in demand.calls if demand else ():
             if call.ranks > 1 and call.collective in ALGORITHMS and call.size_bytes > 0:
                 few = call.ranks if place.has_one_node(call) and place.ranks > place.on_node else 0

@@ -22,10 +22,10 @@ from hpcbench.answers.answer import (
 )
 from hpcbench.errors import ConfigError, UsageError
 from hpcbench.prediction.laws import FEWEST_RANK_COUNTS
-from hpcbench.prediction.measured import TimedCase, timed_cases, unmeasured
+from hpcbench.prediction.measured import TimedCase, planned_fact, timed_cases
 from hpcbench.prediction.predict import Predicted, predict_unmeasured, sweeps_of
 from hpcbench.records import dataclass
-from hpcbench.reduce.kind_facts import CallWork, facts_of
+from hpcbench.reduce.kind_facts import CallWork
 from hpcbench.statistics.order import Interval
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
@@ -72,19 +72,14 @@ def _alternatives(
     """Yield each prediction beside the fastest measured case of its task, by work per second."""
     for one in made:
         assert one.case is not None
-        planned = unmeasured(one.case)
-        work = next(iter(facts_of(planned, {}, CallWork)), None)
-        rates = [(amount_of(case) / case.time_s, case) for case in cases
-                 if work and case.task == work.task and case.ranks == most]
+        work = planned_fact(one.case, CallWork)
+        rates = [(case.work.amount / case.time_s, case) for case in cases
+                 if work and case.work and case.task == work.task and case.ranks == most]
         if one.step is not None and work and rates:
             rate, best = max(rates, key=lambda item: item[0])
             same_s = work.amount / rate
             yield PredictedWay(one.label, best.item.case.label, most,
                               one.step.time.map(partial(operator.truediv, same_s)))
-
-
-def amount_of(case: TimedCase) -> float:
-    return next(iter(case.run.facts(case.item, CallWork))).amount
 
 
 def _answers(found: Sequence[PredictedWay]) -> Iterator[Answer]:

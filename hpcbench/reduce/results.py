@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Annotated, Any, Protocol
@@ -489,6 +490,11 @@ class RunInfo:
     environment_hash: str | None = None
     faults: tuple[str, ...] = ()
     imported: tuple[str, ...] = ()
+
+    @property
+    def ranks_a_node(self) -> int:
+        """Return the ranks of a node where they are spread evenly, else of the fullest."""
+        return math.ceil(self.world_size / max(len(self.nodes), 1))
 
     @property
     def injected(self) -> str:

@@ -22,7 +22,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.prediction import present
 from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Points
-from hpcbench.prediction.measured import demand_of
+from hpcbench.prediction.measured import planned_fact
 from hpcbench.prediction.predict import (
     Predicted,
     Predictions,
@@ -34,6 +34,7 @@ from hpcbench.prediction.predict import (
 from hpcbench.prediction.recorded import recorded_demands
 from hpcbench.prediction.sweeps import sweep_for
 from hpcbench.prediction.topic import TOPIC
+from hpcbench.reduce.kind_facts import StepDemand
 from hpcbench.reduce.results_file import new_results
 from results_factory import MemorySamples, make_results, make_statistics, ok
 
@@ -55,7 +56,7 @@ def ring_s(ranks: int, size: float) -> float:
 
 def true_s(case: Case) -> float:
     """The true time of a case: computing, and its calls one after another."""
-    demand = demand_of(case)
+    demand = planned_fact(case, StepDemand)
     assert demand is not None
     return 1e-6 + FLOP_S * demand.flops + sum(
         call.number * ring_s(call.ranks, call.size_bytes) for call in demand.calls)
@@ -288,7 +289,7 @@ def test_steps_of_other_optimizers_do_not_speak_for_one() -> None:
     """SGD computes twice as fast here."""
     def clock(case: Case) -> float:
         faster = "sgd" in case.label.split()
-        return true_s(case) - (FLOP_S / 2 * demand_of(case).flops if faster else 0)
+        return true_s(case) - (FLOP_S / 2 * planned_fact(case, StepDemand).flops if faster else 0)
 
     block = {**SWEEP["benchmarks"][1], "strategies": "fsdp", "optimizer": ["adamw", "sgd"]}
     shapes = {"benchmarks": [SWEEP["benchmarks"][0], *(
@@ -330,7 +331,7 @@ def test_what_no_law_describes_is_counted() -> None:
         "kind": "collective", "collective": "all_to_all", "backend": "gloo", "size": 2**20,
         "uneven": "linear", "device": "cpu"}]}
     found = predicted(on(2, 4, 8, sweep=odd, clock=lambda case: (
-        true_s(case) if demand_of(case) else 1e-3)), [16])
+        true_s(case) if planned_fact(case, StepDemand) else 1e-3)), [16])
     assert sum(found.left_out.values()) == 3
 
 

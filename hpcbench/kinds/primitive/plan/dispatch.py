@@ -134,7 +134,7 @@ EP_DISPATCH_COMBINE = PrimitiveSpec(
     unsharded=on_every_rank(lambda problem: 0), unfit=_unfit,
     inputs="hpcbench.kinds.primitive.run.dispatch_inputs:DispatchInputs", layers=("mlp",),
     options={
-        "load": Values("balanced", parse=lambda text: Load.from_text(text).text, 
+        "load": Values("balanced", parse=lambda text: Load.from_text(text).text,
                        forms=f"{FORMS} or {MATRIX}"),
         "dedup": Values("rank", DEDUPS), "experts": Values(8), "top_k": Values(2),
         "dispatch": Values(SAME, (SAME, FP8, "bf16", "fp32")),

@@ -37,7 +37,7 @@ from hpcbench.reduce.kind_facts import SAMPLES, CallWork, RepeatedCall, StepDema
 from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
-from hpcbench.units import grouped
+from hpcbench.units import HOUR_S, grouped
 
 LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "cp", "flops", "calls", "modules", "loss",
             "checkpoint_folder")
@@ -76,7 +76,6 @@ def demand(item: CaseResult) -> StepDemand | None:
 
 _SHOWN_DEFINITION = "megatron"
 """Shown of MFU where a plan has it: it counts the least that a causal model cannot do without."""
-HOUR_S = 3600
 Key = tuple[object, ...]
 Timed = tuple[Case, float]  # a case, and the samples that it trains in a second
 
