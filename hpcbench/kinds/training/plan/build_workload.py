@@ -273,9 +273,11 @@ class TrainingPoint(NamedTuple):
     options: tuple[tuple[str, points.Option], ...]
 
 
-_LATER: Mapping[str, tuple[object, ...]] = MappingProxyType({
-    "precision": (MIXED,), "offload_state": (False,)})
-"""Axes that came later: a block that has none is the same plan as before, which may be resumed."""
+_UNLESS_GIVEN: Mapping[str, tuple[object, ...]] = MappingProxyType({
+    "precision": (MIXED,), "offload_state": (False,), "loss": (AUTO,), "documents": (1,),
+    "checkpoint_every": (0,)})
+"""Axes that a block need not have. Later ones are among them: without one it is the same plan as
+before, whose run may be resumed."""
 
 
 def training_points(
@@ -288,11 +290,10 @@ def training_points(
     choices = tuple(_choices(block))
     steps = {"iterations": block.max_steps} if block.max_steps else {}
     inner = points.measurements(block.model_copy(update=steps), job.config)
-    settings = product(*(getattr(block, name) or _LATER[name] for name in Setting._fields[:-5]),
-                       (block.count_step is not False,), block.loss or (AUTO,),
-                       block.documents or (1,),
-                       block.checkpoint_every or (0,),
-                       (job.config.output.folder if block.checkpoint_every else "",))
+    single = {"count_step": (block.count_step is not False,), "checkpoint_folder": (
+        job.config.output.folder if block.checkpoint_every else "",)}
+    settings = product(*(single.get(name) or getattr(block, name) or _UNLESS_GIVEN[name]
+                         for name in Setting._fields))
     for (model, extents), values, device, env, size in product(
             _models(block), settings, block.device, points.environments(block), block.world_size):
         for spec, options, backends in choices:

@@ -205,8 +205,8 @@ class Hsdp(Fsdp):
 
     def open_mesh(self) -> DeviceMesh:
         replicas = int(self.spec.option("replicas"))
-        self.grid = base.Grid(self.place, {
-            "replicate": replicas, "shard": self.place.world_size // replicas})
+        copies = {"replicate": replicas} if replicas > 1 else {}  # torch would sum over one rank
+        self.grid = base.Grid(self.place, {**copies, "shard": self.place.world_size // replicas})
         return self.grid.mesh
 
 
