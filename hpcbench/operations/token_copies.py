@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.operations.loads import AnyRouting, ExpertTraffic, Routing
+from hpcbench.operations.loads import DEDUPS, AnyRouting, ExpertTraffic, Routing
 
 Integers = npt.NDArray[np.int64]
 
@@ -65,20 +66,23 @@ def within(table: Integers, capacity: int) -> Integers:
 
 
 def traffic_within(
-    routing: Routing, capacity: int, dedup: str,
-) -> tuple[ExpertTraffic, tuple[int, ...]]:
-    """Return copies from rank to rank, and tokens of each expert, `within` a capacity."""
-    tables, rows, counts = ExpertTables(routing), [], np.zeros(routing.experts, np.int64)
+    routing: Routing, capacity: int,
+) -> tuple[Mapping[str, ExpertTraffic], tuple[int, ...]]:
+    """Return copies from rank to rank by `loads.DEDUPS`, and tokens of each expert, `within` a
+    capacity."""
+    tables, counts = ExpertTables(routing), np.zeros(routing.experts, np.int64)
+    rows: dict[str, list[list[int]]] = {dedup: [] for dedup in DEDUPS}
     for sender in range(routing.ranks):
         table = within(tables.of(sender), capacity)
         token, choice = np.nonzero(table >= 0)
         expert = table[token, choice]
         counts += np.bincount(expert, minlength=routing.experts)
-        receiver = expert // (routing.experts // routing.ranks)
-        if dedup == "rank":
-            receiver = np.unique(token * routing.ranks + receiver) % routing.ranks
-        rows.append(np.bincount(receiver, minlength=routing.ranks).tolist())
-    return ExpertTraffic.of_rows(rows), tuple(counts.tolist())
+        pairs = expert // (routing.experts // routing.ranks)
+        once = np.unique(token * routing.ranks + pairs) % routing.ranks
+        for dedup, receivers in zip(DEDUPS, (once, pairs), strict=True):
+            rows[dedup].append(np.bincount(receivers, minlength=routing.ranks).tolist())
+    return ({dedup: ExpertTraffic.of_rows(own) for dedup, own in rows.items()},
+            tuple(counts.tolist()))
 
 
 def copies_to(table: Integers, receiver: int, experts_each: int, dedup: str) -> TokenCopies:

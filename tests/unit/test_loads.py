@@ -104,8 +104,9 @@ def test_a_capacity_drops_what_is_above_it(text, shape, capacity):
     routing = route(load, ranks, tokens, experts, top_k)
     own = [Counter(expert for one in routing.experts_of(rank) for expert in one)
            for rank in range(ranks)]
+    by_dedup, counts = traffic_within(routing, capacity)
     for dedup in DEDUPS:
-        traffic, counts = traffic_within(routing, capacity, dedup)
+        traffic = by_dedup[dedup]
         assert counts == tuple(sum(min(one[expert], capacity) for one in own)
                                for expert in range(experts))
         whole, kept = routing.traffic(dedup), capacity >= tokens

@@ -138,11 +138,11 @@ def _load(spread: Spread, tokens: int, experts: Experts) -> GroupLoad:
     if capacity:
         from hpcbench.operations.token_copies import traffic_within  # most plans need no numpy
 
-        rows, counts = traffic_within(routing, capacity, spread.dedup)
-        pairs, _ = traffic_within(routing, capacity, "expert")
+        traffic, counts = traffic_within(routing, capacity)
     else:
-        rows, counts = routing.traffic(spread.dedup), routing.of_experts()
-        pairs = routing.traffic("expert")
+        traffic = {dedup: routing.traffic(dedup) for dedup in {spread.dedup, "expert"}}
+        counts = routing.of_experts()
+    rows, pairs = traffic[spread.dedup], traffic["expert"]
     shares = tuple(Share(*each) for each in zip(
         rows.sent, rows.received, pairs.received, pairs.sent, strict=True))
     dropped = 1 - sum(counts) / (spread.ep * tokens * experts.per_token) if capacity else None
