@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4, 5, 6])
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--backend", default="gloo")
     parser.add_argument("--sizes", nargs="+", default=SIZES)
     parser.add_argument("--model", default="transformer-tiny")
     parser.add_argument("--only-collectives", action="store_true")
@@ -87,11 +88,13 @@ def sweep(given: argparse.Namespace) -> dict[str, Any]:
         "measure": {"passes": given.passes, "warmup": 2, "iterations": given.iterations,
                     "validate": False},
         "benchmarks": [
-            {"kind": "collective", "collective": [*COLLECTIVES], "backend": "gloo",
+            {"kind": "collective", "collective": [*COLLECTIVES],
+             "backend": given.backend,
              "size": [*given.sizes]},
             *([] if given.only_collectives else [{
-                "kind": "training", "model": given.model, "seq_length": 32, "batch_size": 1,
-                "backend": "gloo", "strategies": {
+                "kind": "training", "model": given.model, "layers": 2, "hidden": 256,
+                "seq_length": 32, "batch_size": 1,
+                "backend": given.backend, "strategies": {
                     "single": {}, "data": {"bucket_mb": [1, 25]}, "fsdp": {}, "zero1": {}}}])]}
 
 

@@ -3,9 +3,10 @@ below 0 (Hockney 1994), with the steps and bytes of an algorithm (Thakur, Rabens
 doi 10.1177/1094342005051521) for n ranks and a size S as nccl-tests counts it.
 
 Algorithms change with the size: a law has up to three ranges of sizes, each with its own algorithm
-and coefficients. Which, the Bayesian information criterion (Schwarz 1978) decides. The error of a
-prediction is that of predictions of what was left out: of each number of ranks by the law of all
-others."""
+and coefficients; and with the number of ranks, so few may have ranges of their own. Which, the
+Bayesian information criterion (Schwarz 1978) decides. The error of a
+prediction is that of predictions of what was left out: of each number of ranks but the fewest by
+the law of all others. Of fewer ranks than were measured a law says nothing."""
 
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ MOST_RANGES = 3
 FEWEST_POINTS = 4
 """A range of sizes has more points than its law has coefficients."""
 COEFFICIENTS = 3
+CUT = 2
+"""What a cut adds to the parameters of a law: where it is, and another algorithm."""
 NEAR = 4.0
 """Errors of a law are those at sizes within this factor."""
 POOR_FIT, BEYOND_ERRORS = 0.1, 3.0
@@ -60,6 +63,19 @@ def _parts(ranks: float) -> float:
     return (ranks - 1) / ranks
 
 
+def _fold(ranks: float) -> float:
+    """Return 1 where ranks beyond a power of two give theirs to others first, and get it last."""
+    return float(math.log2(ranks) % 1 > 0)
+
+
+def _halving_steps(ranks: float) -> float:
+    return math.floor(math.log2(ranks)) + _fold(ranks)
+
+
+def _halving_share(ranks: float) -> float:
+    return _parts(2.0 ** math.floor(math.log2(ranks))) + _fold(ranks)
+
+
 def _once(_ranks: float) -> float:
     return 1.0
 
@@ -77,6 +93,7 @@ _PARTS = (Algorithm("binomial tree", _rounds, _parts), Algorithm("linear", _othe
 _DOUBLING = Algorithm("recursive doubling", _rounds, _rounds)
 ALGORITHMS: Mapping[str, tuple[Algorithm, ...]] = MappingProxyType({
     "all_reduce": (_RING, Algorithm("halving and doubling", _rounds, _parts), _DOUBLING,
+                   Algorithm("halving and doubling, folded", _halving_steps, _halving_share),
                    _PIPELINED),
     "all_gather": (_RING, Algorithm("recursive doubling", _rounds, _parts)),
     "reduce_scatter": (_RING, _HALVING, _DOUBLING),
@@ -105,9 +122,10 @@ class Points(NamedTuple):
         return Points(*(column[kept] for column in self))
 
 
-class SizeRange(NamedTuple):
-    """An algorithm and its coefficients (s, s, s a byte) below a size in bytes."""
+class LawRange(NamedTuple):
+    """An algorithm and its coefficients (s, s, s a byte) up to a number of ranks, below a size."""
 
+    ranks: float
     below: float
     algorithm: Algorithm
     values: tuple[float, ...]
@@ -120,16 +138,24 @@ class SizeRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """The law of a series. ``score`` is its criterion: less is better."""
+    """The law of a series, fewer ranks and smaller sizes first. ``squares``: of the residuals of so
+    many ``points``, whose errors have a mean square ``error``; ``parameters``: how many it has."""
 
-    ranges: tuple[SizeRange, ...]
-    score: float
+    ranges: tuple[LawRange, ...]
+    squares: float
+    parameters: int
+    points: int
+    error: float
 
-    def at(self, size: float) -> SizeRange:
-        return next((one for one in self.ranges if size < one.below), self.ranges[-1])
+    @property
+    def score(self) -> float:
+        """Return its criterion: less is better."""
+        return self.points * math.log(self.squares / self.points + self.error) + (
+            self.parameters * math.log(self.points))
 
     def time_s(self, ranks: float, size: float) -> float:
-        return self.at(size).time_s(ranks, size)
+        return next((one for one in self.ranges if ranks <= one.ranks and size < one.below),
+                    self.ranges[-1]).time_s(ranks, size)
 
     def logs(self, points: Points) -> Array:
         """Return the logarithms of measured over fitted times."""
@@ -140,6 +166,29 @@ class Fit:
 def fit(collective: str, points: Points) -> Fit:
     """Return the law of a series with the least criterion. Raises KeyError of a collective without
     algorithms."""
+    counts = np.unique(points.ranks)
+    fits = [_of_sizes(collective, points)]
+    for few in counts[:max(len(counts) - FEWEST_RANK_COUNTS, 0)]:
+        low = points.where(points.ranks <= few)
+        if len(low.sizes) >= FEWEST_POINTS:
+            fits.append(_joined(float(few), _of_sizes(collective, low), _of_sizes(
+                collective, points.where(points.ranks > few)), points))
+    return min(fits, key=lambda one: one.score)
+
+
+def _joined(few: float, low: Fit, high: Fit, points: Points) -> Fit:
+    """Return the law that is one of two, the first up to a few ranks."""
+    return Fit((*(one._replace(ranks=few) for one in low.ranges), *high.ranges),
+               low.squares + high.squares, low.parameters + high.parameters + CUT,
+               len(points.sizes), _mean_square(points.errors))
+
+
+def _mean_square(errors: Array) -> float:
+    return float((errors ** 2).mean())
+
+
+def _of_sizes(collective: str, points: Points) -> Fit:
+    """Return the law with the least criterion whose ranges are of sizes alone."""
     sizes = np.unique(points.sizes)
     fits = [found for count in range(min(MOST_RANGES, len(sizes))) for cuts in combinations(
         range(1, len(sizes)), count) if (found := _with_cuts(collective, points, sizes, cuts))]
@@ -151,20 +200,18 @@ def _with_cuts(
 ) -> Fit | None:
     """Return the law with ranges that begin at these sizes; None where one has too few points."""
     edges = [*(math.sqrt(sizes[cut - 1] * sizes[cut]) for cut in cuts), math.inf]
-    ranges, squares, parameters, begin = [], 0.0, 2 * len(cuts), 0.0
+    ranges, squares, parameters, begin = [], 0.0, CUT * len(cuts), 0.0
     for edge in edges:
         inside = points.where((points.sizes >= begin) & (points.sizes < edge))
-        if len(inside.sizes) < FEWEST_POINTS and cuts:
-            return None
+        if cuts and (len(inside.sizes) < FEWEST_POINTS or len(np.unique(inside.sizes)) == 1):
+            return None  # of one size nothing says how time grows with it
         algorithm, (values, square) = min(
             ((one, _coefficients(one, inside)) for one in ALGORITHMS[collective]),
             key=lambda item: item[1][1])
-        ranges.append(SizeRange(edge, algorithm, values))
+        ranges.append(LawRange(math.inf, edge, algorithm, values))
         squares, begin = squares + square, edge
         parameters += sum(value > 0 for value in values)
-    count = len(points.sizes)
-    mean = squares / count + float((points.errors ** 2).mean())
-    return Fit(tuple(ranges), count * math.log(mean) + parameters * math.log(count))
+    return Fit(tuple(ranges), squares, parameters, len(points.sizes), _mean_square(points.errors))
 
 
 def _coefficients(algorithm: Algorithm, points: Points) -> tuple[tuple[float, ...], float]:
@@ -197,6 +244,17 @@ class LawTime(NamedTuple):
     beyond: tuple[str, ...]
 
 
+def why_not(what: str, measured: Sequence[int], ranks: int) -> str:
+    """Return why a law over these numbers of ranks says nothing of so many; "" if it does."""
+    if len(measured) < FEWEST_RANK_COUNTS:
+        return (f"{what} was measured on {', '.join(map(str, measured))} ranks: a law over ranks "
+                f"needs {FEWEST_RANK_COUNTS} numbers of them")
+    if ranks < measured[0]:
+        return (f"{what} was measured on {measured[0]} ranks and more, which says nothing of "
+                f"{ranks}: measure it")
+    return ""
+
+
 def with_error(time_s: float, log_error: float, degrees: int) -> Interval:
     half = t_quantile(TAIL, degrees) * log_error
     return Interval(time_s, time_s * math.exp(-half), time_s * math.exp(half))
@@ -220,18 +278,15 @@ class CallLaw:
     @cached_property
     def left_out(self) -> Mapping[int, tuple[Array, Array]]:
         """Return number of ranks -> its sizes, and the logarithms of its measured times over those
-        that the law of all other numbers predicts."""
+        that the law of all other numbers predicts; without the fewest, as for `why_not`."""
         return {n: (own.sizes, fit(self.collective, self.points.where(
             self.points.ranks != n)).logs(own))
-            for n in self.rank_counts for own in [self.points.where(self.points.ranks == n)]}
+            for n in self.rank_counts[1:] for own in [self.points.where(self.points.ranks == n)]}
 
     def why_not(self, ranks: int) -> str:
         """Return why the law says nothing of so many ranks; "" if it does."""
-        if ranks in self.rank_counts or len(self.rank_counts) >= FEWEST_RANK_COUNTS:
-            return ""
-        counts = ", ".join(map(str, self.rank_counts))
-        return (f"{self.collective} was measured on {counts} ranks: a law over ranks needs "
-                f"{FEWEST_RANK_COUNTS} numbers of them")
+        counts = self.rank_counts
+        return "" if ranks in counts else why_not(self.collective, counts, ranks)
 
     @cached_property
     def misfit(self) -> float | None:
@@ -251,7 +306,7 @@ class CallLaw:
         else:
             logs = np.array([math.sqrt(float((errors[_near(sizes, size)] ** 2).mean()))
                              for sizes, errors in self.left_out.values()])
-            degrees = len(logs) - 1
+            degrees = len(logs)
             stretch += max(0.0, math.log2(ranks / self.rank_counts[-1]))
         error = math.hypot(float(np.sqrt((logs ** 2).mean())) * stretch, LEAST_ERROR)
         return LawTime(with_error(self.fit.time_s(ranks, size), error, max(degrees, 1)), error,

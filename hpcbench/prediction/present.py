@@ -93,10 +93,14 @@ def plain(found: Predictions) -> dict[str, Any]:
         "laws": [{
             "call": key.collective, "backend": key.backend, "device": key.device,
             "ranks_on_a_node": key.on_node or None, "measured_ranks": [*law.rank_counts],
-            "ranges": [{"below_bytes": part.below if part.below < float("inf") else None,
+            "ranges": [{"most_ranks": _end(part.ranks), "below_bytes": _end(part.below),
                         "algorithm": part.algorithm.name, "fixed_s": part.values[0],
                         "step_s": part.values[1], "byte_s": part.values[2]}
                        for part in law.fit.ranges]} for key, law in found.laws.items()]}
+
+
+def _end(value: float) -> float | None:
+    return value if value < float("inf") else None
 
 
 def _plain(one: Predicted) -> dict[str, Any]:

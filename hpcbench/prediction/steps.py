@@ -21,6 +21,7 @@ from hpcbench.prediction.laws import (
     Array,
     CallLaw,
     LawTime,
+    why_not,
     with_error,
 )
 from hpcbench.prediction.measured import JobShape, SeriesKey, TimedCase
@@ -195,10 +196,10 @@ class StepLaw:
     @cached_property
     def left_out(self) -> Array:
         """Return the logarithm of the measured time over that predicted by all others, for each
-        number of ranks that exchange: one rank alone tells how fast it computes, and where most of
-        a step is exchange, nothing else does."""
+        number of ranks but the fewest: these tell how fast a rank computes, where most of any other
+        step is exchange, and of fewer nothing is predicted."""
         errors = []
-        for n in self.rank_counts[self.rank_counts[0] == 1:]:
+        for n in self.rank_counts[1:]:
             predicted = np.maximum(self.columns @ self.coefficients(without=n), _NOTHING_S)
             errors.append(float(np.mean([
                 math.log(case.time_s / time_s)
@@ -216,10 +217,8 @@ class StepLaw:
 
     def predict(self, demand: StepDemand, place: JobShape) -> StepTime:
         """Return the time of a step. Raises Refused where the data do not carry it."""
-        if not self.is_known:
-            counts = ", ".join(map(str, self.rank_counts))
-            raise Refused(f"the step was measured on {counts} ranks: a law over ranks needs "
-                          f"{FEWEST_RANK_COUNTS} numbers of them")
+        if why := why_not("the step", self.rank_counts, place.ranks):
+            raise Refused(why)
         return self.with_rates(demand, place, *self.rates, self.misfit)
 
     def with_rates(
@@ -232,7 +231,7 @@ class StepLaw:
             for term in self.laws.terms(demand, place, self.using))]
         stretch = 1 + max(0.0, math.log2(place.ranks / self.rank_counts[-1]))
         is_beyond = not self.rank_counts[0] <= place.ranks <= self.rank_counts[-1]
-        return step_time(parts, misfit * stretch, len(self.left_out) - 1, ["ranks"] * is_beyond)
+        return step_time(parts, misfit * stretch, len(self.left_out), ["ranks"] * is_beyond)
 
 
 SHAPE = "shape"

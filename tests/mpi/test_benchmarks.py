@@ -28,6 +28,7 @@ ELSEWHERE = {
     "hunt_faults.py": "tests/mpi/test_hunt.py",
     "link.py": "tests/mpi/test_limited_link.py",
     "published_fits.py": "tests/unit/test_published_fits.py",
+    "published_predictions.py": "tests/unit/test_published_fits.py",
 }
 """Benchmarks that a test of their own runs."""
 ON_VIRTUAL_HOSTS = {"causes_jobs.py", "overlap.py", "predict.py"}

@@ -161,6 +161,12 @@ def test_too_few_numbers_of_ranks_are_refused(
         assert part in one.refused
 
 
+def test_fewer_ranks_than_measured_are_refused() -> None:
+    found = predicted(on(3, 4, 6), [2]).cases
+    assert found
+    assert all("3 ranks and more" in one.refused for one in found)
+
+
 def test_one_rank_alone_is_no_point_that_is_left_out() -> None:
     """Without it nothing tells how fast a rank computes where most of a step is exchange."""
     found = named(predicted(on(1, 2, 4, 8), [16]).cases, "data")

@@ -1,4 +1,5 @@
-"""Published runs are predicted to fit, and trainings that cannot run to be too large."""
+"""Published runs are predicted to fit, trainings that cannot run to be too large, and throughputs
+from those on fewer devices."""
 
 from __future__ import annotations
 
@@ -13,12 +14,16 @@ from hpcbench.kinds.training.plan.spec import AUTO
 from launcher import ROOT
 
 
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    spec = spec_from_file_location("published_fits", ROOT / "benchmarks" / "published_fits.py")
+def loaded(name: str) -> ModuleType:
+    spec = spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    return loaded("published_fits")
 
 
 @pytest.mark.parametrize("unit", ["GB", "GiB"])
@@ -48,3 +53,16 @@ def test_the_runs_are_what_they_are_stated_to_be(benchmark: Any) -> None:
     assert {(row["device"], row["memory_gb"]) for row in rows} == {
         ("h100", "80"), ("a100", "80"), ("a100", "40")}
     assert {int(row["devices"]) for row in rows} == {8, 16, 32, 64, 128, 256, 512}
+
+
+@pytest.mark.parametrize(("of", "at_least", "too_far"), [
+    ("at most 64", 10, 0), ("all others", 40, 1)])
+def test_throughputs_are_predicted_from_those_on_fewer_devices(
+    of: str, at_least: int, too_far: int,
+) -> None:
+    """The one too far is a published run 18 % slower than those on half and twice the devices."""
+    benchmark = loaded("published_predictions")
+    points = [one for one in benchmark.points() if one.of == of]
+    assert len(points) >= at_least
+    assert sum(abs(one.error) > benchmark.MOST for one in points) == too_far
+    assert benchmark.judged(of, points) == (not too_far)
