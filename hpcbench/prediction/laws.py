@@ -35,6 +35,9 @@ NEAR = 4.0
 """Errors of a law are those at sizes within this factor."""
 POOR_FIT, BEYOND_ERRORS = 0.1, 3.0
 """A law lacks fit where medians scatter by more than this, and so many times their errors."""
+ALIKE = 6.0
+"""Criteria that differ by less are no strong evidence for either algorithm (Kass, Raftery 1995,
+doi 10.1080/01621459.1995.10476572)."""
 LEAST_MISFIT = 0.03
 """Relative error of a law itself, which bounds how much more a certain median weighs."""
 LEAST_ERROR = 0.01
@@ -76,6 +79,14 @@ def _halving_share(ranks: float) -> float:
     return _parts(2.0 ** math.floor(math.log2(ranks))) + _fold(ranks)
 
 
+def _concurrent(ranks: float, at: int = 0) -> float:
+    """Return the messages' time of a binomial tree below a rank that sends to all its children at
+    once, over one link."""
+    apart = (2 ** level for level in range(at.bit_length(), int(ranks).bit_length()))
+    children = [at + step for step in apart if at + step < ranks]
+    return len(children) + max((_concurrent(ranks, child) for child in children), default=0.0)
+
+
 def _once(_ranks: float) -> float:
     return 1.0
 
@@ -98,7 +109,7 @@ ALGORITHMS: Mapping[str, tuple[Algorithm, ...]] = MappingProxyType({
     "all_gather": (_RING, Algorithm("recursive doubling", _rounds, _parts)),
     "reduce_scatter": (_RING, _HALVING, _DOUBLING),
     "broadcast": (_TREE, Algorithm("scatter and ring", lambda n: _rounds(n) + n - 1, _parts),
-                  _LINEAR, _CHAIN, _PIPELINED),
+                  Algorithm("concurrent tree", _rounds, _concurrent), _LINEAR, _CHAIN, _PIPELINED),
     "reduce": (_TREE, _HALVING, _LINEAR, _CHAIN, _PIPELINED),
     "gather": _PARTS,
     "scatter": _PARTS,
@@ -123,12 +134,14 @@ class Points(NamedTuple):
 
 
 class LawRange(NamedTuple):
-    """An algorithm and its coefficients (s, s, s a byte) up to a number of ranks, below a size."""
+    """An algorithm and its coefficients (s, s, s a byte) up to a number of ranks, below a size; and
+    the ``others`` that describe the medians there about as well."""
 
     ranks: float
     below: float
     algorithm: Algorithm
     values: tuple[float, ...]
+    others: tuple[LawRange, ...] = ()
 
     def time_s(self, ranks: float, size: float) -> float:
         fixed, step, byte = self.values
@@ -153,9 +166,18 @@ class Fit:
         return self.points * math.log(self.squares / self.points + self.error) + (
             self.parameters * math.log(self.points))
 
-    def time_s(self, ranks: float, size: float) -> float:
+    def at(self, ranks: float, size: float) -> LawRange:
         return next((one for one in self.ranges if ranks <= one.ranks and size < one.below),
-                    self.ranges[-1]).time_s(ranks, size)
+                    self.ranges[-1])
+
+    def time_s(self, ranks: float, size: float) -> float:
+        return self.at(ranks, size).time_s(ranks, size)
+
+    def doubt(self, ranks: float, size: float) -> float:
+        """Return how far from it the other algorithms are there, by the logarithm, at most."""
+        own = self.at(ranks, size)
+        return max((abs(math.log(other.time_s(ranks, size) / own.time_s(ranks, size)))
+                    for other in own.others), default=0.0)
 
     def logs(self, points: Points) -> Array:
         """Return the logarithms of measured over fitted times."""
@@ -205,13 +227,23 @@ def _with_cuts(
         inside = points.where((points.sizes >= begin) & (points.sizes < edge))
         if cuts and (len(inside.sizes) < FEWEST_POINTS or len(np.unique(inside.sizes)) == 1):
             return None  # of one size nothing says how time grows with it
-        algorithm, (values, square) = min(
-            ((one, _coefficients(one, inside)) for one in ALGORITHMS[collective]),
-            key=lambda item: item[1][1])
-        ranges.append(LawRange(math.inf, edge, algorithm, values))
+        own, square = _of_range(collective, inside, edge)
+        ranges.append(own)
         squares, begin = squares + square, edge
-        parameters += sum(value > 0 for value in values)
+        parameters += sum(value > 0 for value in own.values)
     return Fit(tuple(ranges), squares, parameters, len(points.sizes), _mean_square(points.errors))
+
+
+def _of_range(collective: str, points: Points, edge: float) -> tuple[LawRange, float]:
+    """Return the law of a range by the algorithm with the least squares, and these."""
+    (best, (values, least)), *others = sorted(
+        ((one, _coefficients(one, points)) for one in ALGORITHMS[collective]),
+        key=lambda item: item[1][1])
+    count, error = len(points.sizes), _mean_square(points.errors)
+    near = (least / count + error) * math.exp(ALIKE / count)
+    return LawRange(math.inf, edge, best, values, tuple(
+        LawRange(math.inf, edge, one, found) for one, (found, square) in others
+        if square / count + error <= near)), least
 
 
 def _coefficients(algorithm: Algorithm, points: Points) -> tuple[tuple[float, ...], float]:
@@ -298,8 +330,9 @@ class CallLaw:
 
     def predict(self, ranks: int, size: float) -> LawTime:
         """Return the time of a call. A number of ranks that was measured has the scatter of points
-        of near sizes; others the error of what was left out, which grows with each doubling."""
-        stretch = 1.0
+        of near sizes; others the error of what was left out, which grows with each doubling, and an
+        interval with what other algorithms that fit about as well say."""
+        stretch, doubt = 1.0, 0.0
         if ranks in self.rank_counts:
             logs = self.fit.logs(self.points)[_near(self.points.sizes, size)]
             degrees = len(logs) - COEFFICIENTS
@@ -308,7 +341,8 @@ class CallLaw:
                              for sizes, errors in self.left_out.values()])
             degrees = len(logs)
             stretch += max(0.0, math.log2(ranks / self.rank_counts[-1]))
-        error = math.hypot(float(np.sqrt((logs ** 2).mean())) * stretch, LEAST_ERROR)
+            doubt = self.fit.doubt(ranks, size) / t_quantile(TAIL, max(degrees, 1))
+        error = math.hypot(float(np.sqrt((logs ** 2).mean())) * stretch, doubt, LEAST_ERROR)
         return LawTime(with_error(self.fit.time_s(ranks, size), error, max(degrees, 1)), error,
                        max(degrees, 1), tuple(self._beyond(ranks, size)))
 

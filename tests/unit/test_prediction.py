@@ -147,6 +147,27 @@ def test_an_algorithm_that_changes_with_the_size_has_two_ranges() -> None:
     assert law.predict(32, 2**22).time.value == pytest.approx(ring_s(32, 2**22), rel=0.02)
 
 
+def test_few_ranks_may_have_a_law_of_their_own() -> None:
+    rows = [(n, size, ring_s(n, size) * (1.6 if n == 2 else 1)) for n in (2, 3, 4, 6, 8)
+            for size in SIZES]
+    n, size, times = np.array(rows, float).T
+    law = CallLaw("all_gather", Points(n, size, times, np.full(len(times), 0.01)))
+    for ranks, true in ((2, 1.6 * ring_s(2, 2**22)), (16, ring_s(16, 2**22))):
+        assert law.predict(ranks, 2**22).time.value == pytest.approx(true, rel=0.02)
+
+
+@pytest.mark.parametrize(("most", "one_way"), [(6, False), (16, True)])
+def test_algorithms_that_cannot_be_told_apart_are_in_the_interval(most: int, one_way: bool) -> None:
+    """On 2 to 6 ranks one message after another takes as long as a tree whose ranks send to all
+    their children at once; on 64, three times as long."""
+    rows = [(n, size, 1e-8 * size * (n - 1)) for n in range(2, most + 1) for size in SIZES]
+    n, size, times = np.array(rows, float).T
+    law = CallLaw("broadcast", Points(n, size, times, np.full(len(times), 0.01)))
+    time = law.predict(64, 2**20).time
+    assert time.holds(63e-8 * 2**20)
+    assert time.holds(21e-8 * 2**20) != one_way
+
+
 @pytest.mark.parametrize(("ranks", "refused", "part"), [
     ((2, 4), "data", "numbers of them"), ((2, 4), "all_reduce", "numbers of them"),
     ((1, 2), "fsdp", "numbers of them")])
