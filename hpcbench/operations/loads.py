@@ -29,6 +29,9 @@ NUMBERED = (LOGNORMAL, ZIPF, MAX_OVER_MEAN)
 LOADS = (BALANCED, *NUMBERED, MATRIX)
 DEDUPS = ("rank", "expert")
 """How often a token is sent: once to each rank that has one of its experts, or to each expert."""
+SAME, FP8 = "dtype", "fp8"
+"""Element types of tokens on the way to experts beside those with a name: that of the arithmetic,
+and e4m3."""
 PATTERN = (rf"{MATRIX}|({BALANCED}|({'|'.join(NUMBERED)}):[0-9]{{1,6}}([.][0-9]{{1,6}})?)"
            r"(,seed=[0-9]{1,9})?")
 FORMS = f"{BALANCED}, {', '.join(f'{name}:NUMBER' for name in NUMBERED)}"

@@ -206,6 +206,7 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"strategies": "moe", "model": "resnet50"}, "resnet50 has no experts"),
     ({"strategies": {"moe": {"ep": 1, "dedup": "expert"}}, "model": "mixtral-8x7b"},
      "no effect with ep=1"),
+    ({"strategies": {"moe": {"ep": 1, "dispatch": "fp8"}}, "model": "moe-tiny"}, "dispatch=fp8"),
     ({"library": "transformers", "strategies": "tensor"},
      "the one of library transformers is trained whole, by single, data, zero1, fsdp, hsdp"),
     ({"library": "transformers", "model": "gpt2", "strategies": "qlora"},
@@ -584,7 +585,7 @@ SETS: dict[str, Any] = {
                {"pp": 2, "cp": 2, "data": "fsdp", "attention": "ulysses"}],
     "lora": {"over": ["data", "fsdp"]}, "qlora": {"over": ["data", "fsdp"]},
     "context": [{"cp": [0, 2], "rotate": ["allgather", "alltoall"]}, {"attention": "ulysses"}],
-    "moe": {"ep": [1, 2, 4]},
+    "moe": [{"ep": [1, 2, 4]}, {"dispatch": "fp8"}],
 }
 MODEL_OF = {"moe": {"model": "moe-tiny"}}
 

@@ -16,7 +16,13 @@ from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, LINEAR, Training
 from hpcbench.kinds.training.run.models import build
 from hpcbench.kinds.training.run.models.build import make_model
-from hpcbench.kinds.training.run.models.fp8 import Multiply, multiplied, multiplied_in_fp64
+from hpcbench.kinds.training.run.models.fp8 import (
+    Multiply,
+    multiplied,
+    multiplied_in_fp64,
+    packed,
+    unpacked,
+)
 from hpcbench.kinds.training.run.models.model import Model, init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import attention
 from hpcbench.kinds.training.run.parity import (
@@ -29,11 +35,12 @@ from hpcbench.kinds.training.run.parity import (
 from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock, autocast
 from hpcbench.kinds.training.run.strategies.data import Data
+from hpcbench.kinds.training.run.strategies.moe import ExpertParallel
 from hpcbench.kinds.training.run.strategies.replica import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
-from workloads.training_cases import alone, training
+from workloads.training_cases import SIZES, alone, training
 
 DTYPES = pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
 
@@ -121,6 +128,47 @@ def test_a_product_in_8_bits_is_near_that_of_its_operands(by_row: bool) -> None:
         torch.testing.assert_close(ours, exact, rtol=2.0**-7, atol=1e-5)
         off = float(((ours - plain).norm() / plain.norm()).detach())
         assert 0.01 < off < 0.07
+
+
+class UnroundedTokens(ExpertParallel):
+    """Tokens that travel as they are, and gradients of what experts return."""
+
+    def __init__(self, spec: Training, place: Place) -> None:
+        super().__init__(spec, place)
+        self._exchange.in_8_bits = False
+
+
+class UnroundedGradients(ExpertParallel):
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        rounds = self._exchange.to_experts
+        self._exchange.to_experts = lambda rows, *ways: (
+            rounds(rows, *ways) if rows.grad_fn else rows)
+        return super().forward_backward(batch, phases)
+
+
+@DTYPES
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_tokens_travel_in_8_bits_to_experts_as_they_are_rounded_in_one_process(
+    place: Place, dtype: str,
+) -> None:
+    work = training("moe", {"ep": 1, "dispatch": "fp8"}, model="moe-tiny", dtype=dtype,
+                    sizes=SIZES | {"heads": 4, "kv_heads": 2})
+    found = parity(work, place, ExpertParallel)
+    assert found.wrong is None and 0 < found.share < 0.5
+    for kind in (UnroundedTokens, UnroundedGradients):  # in bf16 other roundings hide theirs
+        assert dtype != "fp32" or parity(work, place, kind).wrong is not None
+
+
+def test_rows_in_8_bits_are_near_and_take_a_byte_and_a_scale_for_each_block() -> None:
+    rows = torch.randn(5, 300, dtype=torch.bfloat16) * torch.logspace(-20, 20, 5)[:, None]
+    sent = packed(rows)
+    assert sent.dtype == torch.uint8 and sent.shape == (5, 3 * (128 + 4))
+    again = unpacked(sent, 300, torch.float32)
+    off = (again - rows).abs() / rows.unflatten(1, (3, 100)).abs().amax(2).repeat_interleave(100, 1)
+    assert float(off.max()) < 2.0**-4
+    assert not unpacked(packed(rows[:0]), 300, torch.bfloat16).numel()
+    assert torch.equal(unpacked(packed(torch.zeros(2, 128)), 128, torch.float32),
+                       torch.zeros(2, 128))
 
 
 @pytest.mark.parametrize("sizes", [

@@ -52,7 +52,7 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                 "moe": {"ep": 1}}},  # 8 experts on 3 ranks
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, **SGD, "strategies": {"moe": [
                 {"ep": 1}, {"ep": [2, 4], "load": "lognormal:1", "dedup": ["rank", "expert"]},
-                {"ep": 4, "load": "zipf:1", "capacity_factor": 1.25},
+                {"ep": 4, "load": "zipf:1", "capacity_factor": 1.25, "dispatch": "fp8"},
                 {"load": "router", "dedup": ["rank", "expert"]}]}},
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, "layers": 2, "dtype": "bf16",
              "accumulation": 2, "strategies": {"moe": {
@@ -218,7 +218,7 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": "model", "accumulation": 2},
     {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2, "strategies": {
         "moe": [{"load": "zipf:1", "dedup": ["rank", "expert"]},
-                {"load": "zipf:1", "capacity_factor": 0.7}]}},
+                {"load": "zipf:1", "capacity_factor": 0.7, "dispatch": "fp8"}]}},
     {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2,
      "strategies": "moe", "checkpointing": "attention"},
     {"strategies": {"lora": [{"over": ["data", "fsdp"]}, {"targets": ["qv", "mlp"]},

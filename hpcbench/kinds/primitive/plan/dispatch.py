@@ -23,7 +23,9 @@ from hpcbench.kinds.primitive.plan.spec import (
 from hpcbench.operations.loads import (
     DEDUPS,
     FORMS,
+    FP8,
     MATRIX,
+    SAME,
     AnyRouting,
     ByteMatrix,
     Load,
@@ -34,8 +36,6 @@ from hpcbench.plan.points import Option, Values
 from hpcbench.units import plural
 
 NAME = "ep_dispatch_combine"
-SAME = "dtype"
-FP8 = "fp8"
 BYTES: Mapping[str, int] = MappingProxyType({**DTYPE_BYTES, FP8: 1})
 """Bytes of an element on the way; fp8 is e4m3, without scales."""
 

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import torch
 
-from hpcbench.kinds.primitive.plan.dispatch import FP8, ExpertTypes, routing_of
+from hpcbench.kinds.primitive.plan.dispatch import ExpertTypes, routing_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run import operands
 from hpcbench.kinds.primitive.run.inputs import Inputs
 from hpcbench.operations.data import DTYPES
-from hpcbench.operations.loads import planned_matrix
+from hpcbench.operations.loads import FP8, planned_matrix
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_copies import ExpertTables, Integers, copies_to
 

@@ -16,8 +16,12 @@ from typing import Any, NamedTuple
 from hpcbench.kinds.training.plan.model_file import architecture_of
 from hpcbench.kinds.training.plan.models import ATTENTION, Parameters, shape_of
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.operations.loads import BALANCED, MATRIX, Load, Routing, route
+from hpcbench.operations.loads import BALANCED, FP8, MATRIX, SAME, Load, Routing, route
 from hpcbench.operations.models import Experts
+
+SCALED_BLOCK = 128
+"""Values of a row that share a scale where they travel in 8 bits, as in DeepEP."""
+_SCALE_BYTES = 4  # fp32
 
 
 class Spread(NamedTuple):
@@ -27,13 +31,22 @@ class Spread(NamedTuple):
     no prediction, but what a balanced load would be.
     ``capacity_factor``: how many of a rank's tokens an expert takes at most, over the mean of all
     (GShard, arXiv:2006.16668, section 2.2); 0: all. As in Megatron-LM, the first ones stay, and
-    what is dropped leaves the weights of the others as they are."""
+    what is dropped leaves the weights of the others as they are.
+    ``in_8_bits``: what goes to experts is e4m3, tokens and in backward gradients of results
+    (DeepSeek-V3, arXiv:2412.19437, section 3.3.3); what comes back is in the dtype."""
 
     ep: int
     load: Load
     dedup: str
     capacity_factor: Fraction
     router: bool
+    in_8_bits: bool = False
+
+    def sent_bytes(self, hidden: int, element: int) -> int:
+        """Return the bytes of a row on its way to experts; a block that is not full travels whole.
+        """
+        blocks = -(-hidden // SCALED_BLOCK)
+        return blocks * (SCALED_BLOCK + _SCALE_BYTES) if self.in_8_bits else hidden * element
 
 
 def spread_of(work: Training) -> Spread | None:
@@ -45,7 +58,7 @@ def spread_of(work: Training) -> Spread | None:
     return Spread(int(options["ep"]), Load.from_text(BALANCED if load == ROUTER else load),
                   str(options.get("dedup", "expert")),  # one rank has all: it is no option there
                   Fraction(str(options.get("capacity_factor", "0")).replace(UNLIMITED, "0")),
-                  load == ROUTER)
+                  load == ROUTER, options.get("dispatch", SAME) == FP8)
 
 
 def is_routed(work: Training) -> bool:

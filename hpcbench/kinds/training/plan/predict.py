@@ -329,7 +329,8 @@ def expert_calls(work: Training, shape: ModelShape, stage: Stage, step: Step) ->
     share, spread = shares_of(work)[stage.rank], step.layout.experts
     assert spread is not None  # noqa: S101  (asked of layouts that have one)
     row = shape.hidden * step.kept.element
-    sizes = 2 * [share.sent * row, share.received * row]
+    sizes = 2 * [share.sent * spread.sent_bytes(shape.hidden, step.kept.element),
+                 share.received * row]
     if spread.dedup == "rank":
         sizes += [share.own_pairs * WEIGHT_BYTES, share.pairs * WEIGHT_BYTES]
     if spread.router:  # how many rows, and the numbers of their experts

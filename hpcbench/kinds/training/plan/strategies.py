@@ -32,7 +32,7 @@ from hpcbench.kinds.training.plan.models import (
 )
 from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.workload import OFFLOAD, Training
-from hpcbench.operations.loads import BALANCED, DEDUPS, FORMS
+from hpcbench.operations.loads import BALANCED, DEDUPS, FORMS, FP8, SAME
 from hpcbench.plan.points import Option, Values
 
 _RUN = "hpcbench.kinds.training.run.strategies"
@@ -181,13 +181,15 @@ _MOE = spec.StrategySpec(
     runner=f"{_RUN}.moe:ExpertParallel", order=55, also=("ep", "expert_parallel", "experts"),
     degrees=_of_experts, unfit=_unfit_to_sync, calls=_experts_calls,
     layout=lambda work: spec.Layout(groups=sharded_groups(work), experts=spread_of(work)),
-    idle=lambda options: {"dedup": "with ep=1"} if options["ep"] == 1 else {},
+    idle=lambda options: dict.fromkeys(
+        ("dedup", "dispatch"), "with ep=1") if options["ep"] == 1 else {},
     options=MappingProxyType({
         **_SHARDED, "ep": Values(2),
         "load": Values(BALANCED, parse=load_text, forms=f"{FORMS} or {ROUTER}"),
         "dedup": Values("rank", DEDUPS), "capacity_factor": Values(
-            UNLIMITED, parse=capacity_text, forms=f"{UNLIMITED} or a factor")}),
-    later_options=("capacity_factor",))
+            UNLIMITED, parse=capacity_text, forms=f"{UNLIMITED} or a factor"),
+        "dispatch": Values(SAME, (SAME, FP8))}),
+    later_options=("capacity_factor", "dispatch"))
 
 
 def _of_tensor(ranks: int, _options: Mapping[str, Option]) -> spec.Degrees | str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.operations.collectives import calls_of
+from hpcbench.operations.loads import FP8
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
@@ -197,7 +198,7 @@ class Training(Workload):
             selectors={"model": self.model, "strategy": self.strategy},
             profiled_for=_PROFILED_FOR[self.communication], not_captured=_NOT_CAPTURED,
             least_capability=(8, 9) if self.in_8_bits else (),
-            only_on=("cpu", "cuda") if self.in_8_bits else (),
+            only_on=("cpu", "cuda") if self.in_8_bits or FP8 in dict(self.options).values() else (),
             compiled_graphs=2 * self.compiles, drawn_numbers=self.parameters,
             dry_run_workload=self._dry if self._dry != self else None,
             dry_run_calls=1 if self.strategy in _SAME_STEPS else 2,

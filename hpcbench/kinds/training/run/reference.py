@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from hpcbench.kinds.training.plan import models, workload
 from hpcbench.kinds.training.plan.any_model import halved
-from hpcbench.kinds.training.plan.experts import is_routed
+from hpcbench.kinds.training.plan.experts import is_routed, spread_of
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.spec import adapters_of, layout_of
 from hpcbench.kinds.training.plan.step import step_of
@@ -230,6 +230,7 @@ _UNIT_OF_8_BITS = 2.0**-3
 """The same of e5m2, the coarsest. Where both sides round to 8 bits, a difference of u in an operand
 takes it to another number, 2 v away, with a probability of u / 2 v: an error of sqrt(u v) on
 average, u / 2 being that of differences. Both operands of each product have it, if all differ."""
+_UNIT_OF_E4M3 = 2.0**-4
 _MARGIN = 4.0
 _BLOCK_PRODUCTS = 6  # one after the other in a block: q k and v, scores, values, output, up, down
 _BLOCK_NORMED = 6
@@ -256,12 +257,14 @@ class Bound:
 def arithmetic_bound(spec: workload.Training) -> float:
     if spec.of_images:
         return _MARGIN * _image_error(spec, 2 * (_BLOCK_NORMED * spec.layers + _STEM_AND_HEAD))
-    depth = 2 * (_BLOCK_PRODUCTS * spec.layers + 1)
-    if spec.dtype == "fp32":
-        longest = max(spec.hidden, spec.inner, spec.vocab, spec.tokens or 0)
-        return _MARGIN * depth * math.sqrt(longest) * UNIT["fp32"]
-    turned = math.sqrt(2 * depth * UNIT[spec.dtype] * _UNIT_OF_8_BITS) * spec.in_8_bits
-    return _MARGIN * math.sqrt(depth) * UNIT[spec.dtype] + turned
+    depth, unit, spread = 2 * (_BLOCK_PRODUCTS * spec.layers + 1), UNIT[spec.dtype], spread_of(spec)
+    longest = max(spec.hidden, spec.inner, spec.vocab, spec.tokens or 0)
+    error = _MARGIN * unit * (
+        depth * math.sqrt(longest) if spec.dtype == "fp32" else math.sqrt(depth))
+    turned = math.sqrt(2 * depth * unit * _UNIT_OF_8_BITS) * spec.in_8_bits
+    if spread and spread.in_8_bits:  # in each block tokens, and gradients of what experts return
+        turned += math.sqrt(2 * spec.layers * error * _UNIT_OF_E4M3)
+    return error + turned
 
 
 def gradient_bound(spec: workload.Training, exchange: base.GradientExchange) -> Bound:

@@ -7,7 +7,7 @@ known; those of the router are exchanged first, and the host waits for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from hpcbench.kinds.training.plan.experts import Spread
 from hpcbench.kinds.training.run.memory import local
+from hpcbench.kinds.training.run.models.fp8 import packed, unpacked
 from hpcbench.operations.loads import Routing
 from hpcbench.operations.models import Experts, ModelShape
 from hpcbench.operations.token_copies import ExpertTables, copies_to, within
@@ -35,12 +36,13 @@ Splits = list[int] | None
 class Exchange:
     """An all_to_all of rows among the ranks of a group; None: a rank alone, whose rows stay.
 
-    ``clock``: notes in the step under way what each call took, and all else as APART."""
+    ``in_8_bits``: those to experts travel so, and are rounded so where they stay. ``clock``: notes
+    in the step under way what each call took, and all else as APART."""
 
     APART = "apart"
 
-    def __init__(self, group: Any) -> None:
-        self.group = group
+    def __init__(self, group: Any, *, in_8_bits: bool = False) -> None:
+        self.group, self.in_8_bits = group, in_8_bits
         self.clock: Any = None
 
     def __call__(self, rows: torch.Tensor, received: Splits, sent: Splits) -> torch.Tensor:
@@ -55,21 +57,29 @@ class Exchange:
             self.clock.end(f"call {self.clock.noted}")
         return result
 
+    def to_experts(self, rows: torch.Tensor, received: Splits, sent: Splits) -> torch.Tensor:
+        if not self.in_8_bits:
+            return self(rows, received, sent)
+        return unpacked(self(packed(rows), received, sent), rows.shape[1], rows.dtype)
+
+
+Way = Callable[[torch.Tensor, Splits, Splits], torch.Tensor]
+
 
 class RowExchange(torch.autograd.Function):  # type: ignore[misc]
-    """Rows to each rank of a group; backward sends the gradients back the same way."""
+    """Rows ``there``, to each rank of a group; backward sends their gradients ``back``."""
 
     @staticmethod
     def forward(
-        context: Any, rows: torch.Tensor, received: Splits, sent: Splits, exchange: Exchange,
+        context: Any, rows: torch.Tensor, received: Splits, sent: Splits, there: Way, back: Way,
     ) -> torch.Tensor:
-        context.way = received, sent, exchange
-        return exchange(rows, received, sent)
+        context.way = received, sent, back
+        return there(rows, received, sent)
 
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        received, sent, exchange = context.way
-        return exchange(gradient, sent, received), None, None, None
+        received, sent, back = context.way
+        return back(gradient, sent, received), None, None, None, None
 
 
 def alone(routing: Routing, rank: int) -> Routing:
@@ -104,23 +114,18 @@ class Dispatch:
         self, tokens: torch.Tensor, weights: torch.Tensor, experts: nn.Module,
     ) -> torch.Tensor:
         """Return the sum of what each token's experts return, times its weights (tokens, k)."""
-        rows = self._exchange(tokens[self.rows], self.received, self.sent)
+        plain, to_experts = self.exchange, self.exchange.to_experts
+        rows = RowExchange.apply(tokens[self.rows], self.received, self.sent, to_experts, plain)
         slots = weights.flatten()[self.slots]
         done = experts(rows[self.pair_rows], self.counts, self.ends)
         if self.by_rank:  # a rank adds up before it sends back: it needs the weights
-            there = self._exchange(slots, self.pairs_received, self.pairs_sent)
+            there = RowExchange.apply(slots, self.pairs_received, self.pairs_sent, plain, plain)
             done = done * there[self.order, None].to(done.dtype)
         summed = done.new_zeros((len(rows), done.shape[-1])).index_add(0, self.pair_rows, done)
-        back = self._exchange(summed, self.sent, self.received)
+        back = RowExchange.apply(summed, self.sent, self.received, plain, to_experts)
         if not self.by_rank:
             back = back * slots[:, None].to(back.dtype)
         return back.new_zeros((len(tokens), back.shape[-1])).index_add(0, self.rows, back)
-
-    def _exchange(
-        self, rows: torch.Tensor, received: list[int], sent: list[int],
-    ) -> torch.Tensor:
-        exchanged: torch.Tensor = RowExchange.apply(rows, received, sent, self.exchange)
-        return exchanged
 
 
 class GivenRoutes:

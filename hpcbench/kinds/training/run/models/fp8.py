@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
+from hpcbench.kinds.training.plan.experts import SCALED_BLOCK
 from hpcbench.kinds.training.plan.models import of_block_product
 from hpcbench.kinds.training.plan.workload import Training
 
@@ -40,6 +42,23 @@ def scaled(operand: torch.Tensor, dtype: torch.dtype, *, by_row: bool, along: in
     if along == 1:
         return Scaled(values.contiguous(), scale)
     return Scaled(values.t().contiguous(), scale.view(-1, 1))
+
+
+def packed(rows: torch.Tensor) -> torch.Tensor:
+    """Return rows (rows, values) in 8 bits as bytes (rows, blocks x 132), which any library sends:
+    of each block of values these, then its scale."""
+    whole = F.pad(rows, (0, -rows.shape[1] % SCALED_BLOCK))
+    blocks = scaled(whole.view(-1, SCALED_BLOCK), torch.float8_e4m3fn, by_row=True)
+    both = torch.cat([one.view(torch.uint8) for one in blocks], 1)
+    return both.view(len(rows), whole.shape[1] // SCALED_BLOCK * both.shape[1])
+
+
+def unpacked(sent: torch.Tensor, values: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return what rows of so many values stand for that were `packed`."""
+    blocks = sent.view(-1, SCALED_BLOCK + torch.float32.itemsize)
+    scale = blocks[:, SCALED_BLOCK:].contiguous().view(torch.float32)
+    whole = blocks[:, :SCALED_BLOCK].view(torch.float8_e4m3fn).to(torch.float32) * scale
+    return whole.to(dtype).view(len(sent), -(-values // SCALED_BLOCK) * SCALED_BLOCK)[:, :values]
 
 
 def multiplied(left: Scaled, right: Scaled, dtype: torch.dtype) -> torch.Tensor:

@@ -102,11 +102,11 @@ def by_heads(
     """Return attention by some heads of all tokens on each rank, exchanged before and behind."""
     apart = [one.unflatten(1, (ranks, -1)) for one in (q, k, v)]
     exchange = Exchange(group)
-    got = RowExchange.apply(torch.cat(apart, dim=2).movedim(1, 0), None, None, exchange)
+    got = RowExchange.apply(torch.cat(apart, dim=2).movedim(1, 0), None, None, exchange, exchange)
     whole = got.movedim(0, _TOKENS).flatten(_TOKENS, _TOKENS + 1)
     own = whole.split([one.shape[2] for one in apart], dim=1)
     mixed = attention(*own, causal=causal).unflatten(_TOKENS, (ranks, -1))
-    back = RowExchange.apply(mixed.movedim(_TOKENS, 0), None, None, exchange)
+    back = RowExchange.apply(mixed.movedim(_TOKENS, 0), None, None, exchange, exchange)
     return back.movedim(0, 1).flatten(1, 2)
 
 

@@ -47,7 +47,8 @@ class ExpertParallel(Fsdp):
         assert spread is not None  # noqa: S101  (the strategy has one)
         self._spread = spread
         super().__init__(spec, place)
-        self._exchange = Exchange(self.grid.groups["ep"] if self.grid else None)
+        self._exchange = Exchange(self.grid.groups["ep"] if self.grid else None,
+                                  in_8_bits=spread.in_8_bits)
         is_dry = place.group and dist.get_backend(place.group) == COUNTING_BACKEND
         given = None if spread.router and not is_dry else GivenRoutes(
             routing_of(spec), place.rank % spread.ep, spread.dedup, capacity_of(spec),
@@ -160,11 +161,10 @@ def route_alone(spec: Training, model: nn.Module, replica: int,
     spread = spread_of(spec)
     if spread is None:
         return []
-    routing = routing_of(spec)
+    routing, exchange = routing_of(spec), Exchange(None, in_8_bits=spread.in_8_bits)
     given = None if spread.router else GivenRoutes(
-        alone(routing, replica % routing.ranks), 0, "expert", capacity_of(spec), Exchange(None),
-        device)
-    routers = _routed(spec, spread, model, given, Exchange(None))
+        alone(routing, replica % routing.ranks), 0, "expert", capacity_of(spec), exchange, device)
+    routers = _routed(spec, spread, model, given, exchange)
     for router in routers:
         router.scores = []
     return routers
