@@ -88,6 +88,11 @@ class LatentAttention:
     value: int
     query_rank: int = 0
 
+    @property
+    def keyed(self) -> int:
+        """Return the extent of a head's queries and keys."""
+        return self.plain + self.rotary
+
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
@@ -163,6 +168,11 @@ class ModelShape:
     def kv_hidden(self) -> int:
         """Return the extent of the keys of all heads, which is that of the values."""
         return self.kv_heads * self.head_dim
+
+    @property
+    def turned(self) -> int:
+        """Return the extents of a head that rotary positions turn."""
+        return self.latent.rotary if self.latent else self.head_dim
 
     @property
     def gated(self) -> bool:
@@ -265,6 +275,9 @@ MODELS: Mapping[str, ModelShape] = MappingProxyType({
     "transformer-tiny": ModelShape("gpt", 8, 128, 8, 8, 512, 1024, 128),
     "moe-tiny": ModelShape("llama", 4, 128, 8, 4, 512, 1024, 128,
                            experts=Experts(8, 2, 256, shared_inner=128, dense_layers=1)),
+    "mla-tiny": ModelShape("llama", 4, 128, 8, 8, 512, 1024, 128, norm_eps=1e-6,
+                           experts=Experts(8, 2, 256, 128, 1, "sigmoid", 4, 2, scale=2.5),
+                           latent=LatentAttention(64, 8, 8, 16, query_rank=96)),
 })
 
 

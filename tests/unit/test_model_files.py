@@ -15,7 +15,7 @@ from bad_input_process import hpcbench
 from hpcbench.config.load import check_config, load_config
 from hpcbench.errors import ConfigError, UsageError
 from hpcbench.kinds.training.plan.any_model import flops_of
-from hpcbench.kinds.training.plan.model_file import _READERS, shape_in, untrained, whole_shape
+from hpcbench.kinds.training.plan.model_file import _READERS, shape_in, whole_shape
 from hpcbench.kinds.training.plan.models import (
     active_parameters,
     parameters,
@@ -205,12 +205,6 @@ def test_a_file_is_found_beside_the_sweep_and_is_what_the_workers_get(
     assert again == work
 
 
-@pytest.mark.parametrize("name", ["deepseek-v2-lite", "deepseek-v3"])
-def test_what_cannot_be_trained_yet_is_a_skip(name: str) -> None:
-    (case,) = cases({"model": name})
-    assert case.skip == untrained(MODELS[name])
-
-
 @pytest.mark.parametrize(("name", "hint"), [
     ("meta-llama/llama-3.1-8b", "meta-llama/Llama-3.1-8B"), ("Llama-2-7b-hf",
                                                             "meta-llama/Llama-2-7b-hf"),
@@ -266,7 +260,8 @@ def test_a_model_of_experts_is_counted(tmp_path: Path) -> None:
         found = asked("model", name, "--devices", "8", "--seq-length", "4096")
         assert found["parameters"] == 671_026_404_352
         assert found["active_parameters"] == 37_552_282_624
-        assert not any(row["runs"] for row in found["strategies"])
+        assert [row["strategy"] for row in found["strategies"] if row["runs"]] == (
+            [] if name == str(path) else ["moe"])  # positions of the file go on by yarn
 
 
 def test_the_mfu_of_one_throughput_by_every_definition() -> None:

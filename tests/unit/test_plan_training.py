@@ -202,8 +202,11 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
      "at most 4 x the mean"),
     ({"strategies": {"moe": {"load": "router"}}, "model": "moe-tiny", "communication": "off"},
      "load router: ranks that compute or hear nothing"),
-    ({"strategies": "moe", "model": "deepseek-v3"}, "attention with latents"),
     ({"strategies": "moe", "model": "resnet50"}, "resnet50 has no experts"),
+    *(({"strategies": name, "model": "deepseek-v3"}, f"attention with latents: {why}") for name, why
+      in (("tensor", "heads"), ("context", "ranks"), ("lora", "its products"))),
+    ({"strategies": "moe", "model": "mla-tiny", "library": "transformers"}, "has it"),
+    ({"strategies": "moe", "model": "mla-tiny", "checkpointing": "operators"}, "take attention"),
     ({"strategies": {"moe": {"ep": 1, "dedup": "expert"}}, "model": "mixtral-8x7b"},
      "no effect with ep=1"),
     ({"strategies": {"moe": {"ep": 1, "dispatch": "fp8"}}, "model": "moe-tiny"}, "dispatch=fp8"),

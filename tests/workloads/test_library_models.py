@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
+from hpcbench.kinds.training.plan.experts import Spread
 from hpcbench.kinds.training.plan.extents import with_extents
 from hpcbench.kinds.training.plan.model_file import shape_in
 from hpcbench.kinds.training.plan.models import (
@@ -27,14 +29,17 @@ from hpcbench.kinds.training.plan.models import (
 )
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.build import alter, make_model
+from hpcbench.kinds.training.run.models.experts import Exchange, RouterRoutes
 from hpcbench.kinds.training.run.models.library import LibraryModel
 from hpcbench.kinds.training.run.models.model import Model, init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.kinds.training.run.strategies.data import Data
+from hpcbench.kinds.training.run.strategies.moe import mixtures
 from hpcbench.kinds.training.run.strategies.replica import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
+from hpcbench.operations.loads import Load
 from hpcbench.operations.models import MODELS, ModelShape
 from hpcbench.operations.place import Place
 from launcher import ROOT
@@ -51,6 +56,8 @@ OURS_OF_LIBRARYS = {
     "llama": {
         "model.embed_tokens": "embedding.tokens", "model.norm": "head.norm",
         "lm_head": "head.logits", "model.layers": "blocks", "self_attn.": "attention.",
+        "a_proj_with_mqa": "down", "_a_proj": "_down", "_b_proj": "_up", "_a_layernorm": "_norm",
+        "mlp.gate.weight": "mlp.router.weight", "shared_experts": "shared",
         "_proj": "", "input_layernorm": "attention_norm",
         "post_attention_layernorm": "mlp_norm"},
     "bert": {
@@ -160,13 +167,19 @@ def test_the_librarys_model_has_other_extents_as_ours_has(
 TINY = {"num_hidden_layers": 2, "hidden_size": 48, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 80, "vocab_size": 96,
         "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 500.0}
+LATENTS = {"num_key_value_heads": 4, "kv_lora_rank": 24, "qk_nope_head_dim": 12,
+           "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 8, "n_group": 4,
+           "topk_group": 2, "num_experts_per_tok": 3, "n_shared_experts": 2,
+           "moe_intermediate_size": 40, "first_k_dense_replace": 1}
 FILES: dict[str, dict[str, Any]] = {
     "llama": {"tie_word_embeddings": True, "rope_scaling": {
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32}},
     "mistral": {"sliding_window": 16, "head_dim": 32}, "qwen2": {"tie_word_embeddings": True},
     "qwen3": {"head_dim": 32}, "phi3": {"sliding_window": 40, "pad_token_id": None},
-    "gemma": {"head_dim": 32, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu"}}
+    "gemma": {"head_dim": 32, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu"},
+    "deepseek_v2": LATENTS | {"q_lora_rank": None, "topk_method": "group_limited_greedy"},
+    "deepseek_v3": LATENTS | {"q_lora_rank": 20, "routed_scaling_factor": 2.5}}
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -176,7 +189,7 @@ def test_a_model_of_a_file_computes_what_the_librarys_does(kind: str, tmp_path: 
     shape = shape_in(tmp_path / "config.json")
     assert shape.seq_length == {"mistral": 16, "phi3": 40}.get(kind, 64)
     theirs = transformers.AutoModelForCausalLM.from_config(
-        transformers.AutoConfig.for_model(**file)).double()
+        transformers.AutoConfig.for_model(**file), experts_implementation="eager").double()
     with torch.no_grad():
         for parameter in theirs.parameters():  # norms and biases, too
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
@@ -184,16 +197,21 @@ def test_a_model_of_a_file_computes_what_the_librarys_does(kind: str, tmp_path: 
     for name in [*weights]:  # the library's Phi-3 has products together, its Gemma norms less 1
         width = [shape.q_hidden, shape.kv_hidden, shape.kv_hidden]
         for whole, parts, rows in (("attention.qkv", "qkv", width),
-                                   ("mlp.gate_up", ("gate", "up"), [shape.inner] * 2)):
+                                   ("mlp.gate_up", ("gate", "up"), [shape.inner] * 2),
+                                   ("mlp.experts.gate_up", ("gate", "up"), 40)):
             if whole in name:
-                stem = name.rpartition(whole)[0] + whole.partition(".")[0]
-                weights |= dict(zip((f"{stem}.{part}.weight" for part in parts),
-                                    weights.pop(name).split(rows), strict=True))
+                before, _, kind_of = name.partition(whole)
+                stem = before + whole.rpartition(".")[0]
+                weights |= dict(zip((f"{stem}.{part}{kind_of}" for part in parts),
+                                    weights.pop(name).split(rows, -2), strict=True))
     own = Transformer(shape).double()
     with torch.no_grad():
         for name, parameter in own.named_parameters():
             parameter.copy_(weights.pop(name) + (kind == "gemma" and "norm" in name))
     assert not weights
+    for mixture in mixtures(own):
+        mixture.routes = RouterRoutes(mixture.of, Spread(
+            1, Load("balanced"), "rank", Fraction(0), router=True), 64, 0, Exchange(None))
     tokens = torch.arange(2 * shape.seq_length).view(2, -1) % shape.vocab
     torch.testing.assert_close(own(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
 

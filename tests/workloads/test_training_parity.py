@@ -466,7 +466,7 @@ def test_a_strategy_takes_the_twin_of_what_it_takes(spec: StrategySpec, schedule
                 if name in options}
     degrees = spec.degrees(1 if spec.name == "single" else 8, options)
     assert isinstance(degrees, Degrees)
-    model = "mixtral-8x7b" if spec.name == "moe" else "llama3-8b"
+    model = "deepseek-v3" if spec.name == "moe" else "llama3-8b"
     whole = training(spec.name, options, model=model, sizes={}, degrees=degrees,
                      batch_size=16)
     assert why_not(whole, spec) is None

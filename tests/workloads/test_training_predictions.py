@@ -56,7 +56,9 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                 {"load": "router", "dedup": ["rank", "expert"]}]}},
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, "layers": 2, "dtype": "bf16",
              "accumulation": 2, "strategies": {"moe": {
-                 "load": "max_over_mean:3,seed=2", "reshard": BOTH}}}],
+                 "load": "max_over_mean:3,seed=2", "reshard": BOTH}}},
+            {"model": "mla-tiny", "vocab": 256, "world_size": 4, "layers": 2, "dtype": "bf16",
+             "accumulation": 2, "strategies": {"moe": [{}, {"ep": 1}, {"load": "router"}]}}],
     "tensor": [NORMED | {"world_size": [2, 4], **SGD, "strategies": {
                    "tensor": {"sequence_parallel": BOTH}}},
                {"model": ["gpt2", "mistral-7b"], "kv_heads": 1, "layers": 2, "world_size": 2, **SGD,
@@ -199,6 +201,8 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
     ("weights", {"strategies": ["data", "fsdp"], "precision": ["bf16", "bf16_master"]}),
     ("weights", {"strategies": "data", "optimizer": "adamw8bit"}),
     ("activations", {"strategies": ["data", "fsdp"], "precision": "fp8_rowwise"}),
+    ("activations", {"strategies": "moe", "model": "mla-tiny", "layers": 3,
+                     "checkpointing": ["none", "attention"]}),
     ("weights", {"strategies": {"qlora": {"over": "data"}}})])
 def test_a_step_takes_what_is_predicted(benchmark: Any, shape: str, block: dict[str, Any]) -> None:
     for one in benchmark.compared(shape, {"dtype": "bf16", "layers": 5, **block}):
@@ -221,6 +225,8 @@ STRATEGIES: list[dict[str, Any]] = [
                 {"load": "zipf:1", "capacity_factor": 0.7, "dispatch": "fp8"}]}},
     {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2,
      "strategies": "moe", "checkpointing": "attention"},
+    {"model": "mla-tiny", "layers": 2, "vocab": 256, "strategies": {"moe": {"load": "zipf:1"}},
+     "checkpointing": ["none", "attention"], "documents": [1, 3]},
     {"strategies": {"lora": [{"over": ["data", "fsdp"]}, {"targets": ["qv", "mlp"]},
                              {"variant": "dora", "over": ["data", "fsdp"]}]},
      "checkpointing": ["full", "attention"]},

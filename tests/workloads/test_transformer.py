@@ -34,7 +34,7 @@ from hpcbench.kinds.training.run.models.transformer import (
     plain_name,
 )
 from hpcbench.operations.loads import Load
-from hpcbench.operations.models import MODELS, Experts, ModelShape
+from hpcbench.operations.models import MODELS, Experts, LatentAttention, ModelShape
 
 SMALL = {
     "gpt": ModelShape("gpt", 3, 32, 4, 4, 128, 50, 16),
@@ -44,6 +44,8 @@ SMALL = {
                         qkv_biased=True, tied_logits=True, norm_eps=1e-6),
     "gemma": ModelShape("llama", 3, 32, 4, 1, 112, 50, 16, head_extent=16, tied_logits=True,
                         activation="gelu_tanh", embedding_scaled=True),
+    "latents": ModelShape("llama", 3, 32, 4, 4, 112, 50, 16,
+                          latent=LatentAttention(24, 8, 4, 10, query_rank=20)),
 }
 families = pytest.mark.parametrize("shape", SMALL.values(), ids=SMALL)
 

@@ -22,7 +22,7 @@ from hpcbench.kinds.training.plan.any_model import (
 )
 from hpcbench.kinds.training.plan.experts import unfit_experts
 from hpcbench.kinds.training.plan.model_file import EXTENTS, untrained
-from hpcbench.kinds.training.plan.models import ATTENTION, count, shape_of
+from hpcbench.kinds.training.plan.models import ATTENTION, count, keeps_products, shape_of
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.spec import (
     AUTO,
@@ -60,10 +60,25 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
         return (_otherwise_held(work, spec) or _undivided_images(work) or unfit_experts(work)
                 or _indivisible(work) or spec.unfit(work) or _too_few_values(work)
                 or _no_communication(work))
-    return (untrained(shape_of(work)) or unfit_experts(work) or _of_library(work) or _unpacked(work)
-            or _otherwise_held(work, spec)
+    return (untrained(shape_of(work)) or _unfit_latents(work) or unfit_experts(work)
+            or _of_library(work) or _unpacked(work) or _otherwise_held(work, spec)
             or _uncompiled(work) or _not_in_parts(work) or _indivisible(work) or spec.unfit(work)
             or _no_communication(work))
+
+
+def _unfit_latents(work: Training) -> str | None:
+    if not shape_of(work).latent:
+        return None
+    reasons = (
+        (work.tp > 1, "heads are not divided among ranks (tp)"),
+        (work.cp > 1, "ranks that share the tokens of a sample (cp) would exchange whole keys"),
+        (adapters_of(work) is not None, "its products have no adapters here"),
+        (work.in_8_bits, f"its products are not in 8 bits here: give precision {MIXED}"),
+        (keeps_products(work.checkpointing), f"checkpointing {work.checkpointing} is not built for "
+         f"its products: take {ATTENTION}"),
+        (work.library != OWN_LIBRARY, f"library {OWN_LIBRARY} has it, {work.library} not here"))
+    return next((f"{work.model} has attention with latents: {why}" for holds, why in reasons
+                 if holds), None)
 
 
 def _unpacked(work: Training) -> str | None:

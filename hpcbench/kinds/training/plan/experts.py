@@ -17,7 +17,7 @@ from hpcbench.kinds.training.plan.model_file import architecture_of
 from hpcbench.kinds.training.plan.models import ATTENTION, Parameters, shape_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.loads import BALANCED, FP8, MATRIX, SAME, Load, Routing, route
-from hpcbench.operations.models import Experts
+from hpcbench.operations.models import Experts, LatentAttention
 
 SCALED_BLOCK = 128
 """Values of a row that share a scale where they travel in 8 bits, as in DeepEP."""
@@ -203,12 +203,18 @@ def ranks_of_expert(work: Training) -> int:
     return work.dp // spread.ep if spread and spread.ep > 1 else 1
 
 
+_SMALL = 8  # extents of small latents and their heads
+
+
 def with_small_experts(work: Training, inner: int) -> tuple[tuple[str, Any], ...]:
-    """Return `Training.architecture` with small experts, as many, if the model has experts."""
+    """Return `Training.architecture` with small experts, as many, and heads with small latents, if
+    the model has such."""
     shape = shape_of(work)
     if (experts := shape.experts) is None:
         return work.architecture
-    return architecture_of(replace(shape, experts=replace(
+    latent = shape.latent and LatentAttention(
+        _SMALL, _SMALL, _SMALL, _SMALL, _SMALL * bool(shape.latent.query_rank))
+    return architecture_of(replace(shape, latent=latent, experts=replace(
         experts, inner=inner, shared_inner=inner * bool(experts.shared_inner),
         dense_layers=min(experts.dense_layers, 1))))
 

@@ -28,7 +28,8 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
     shape = replace(whole, **changes)
     kv_heads = changed.get("kv_heads") or proportional_kv_heads(whole, shape.heads)
     inner = changed.get("inner") or proportional_inner(whole, shape.hidden)
-    if not shape.head_extent and (reason := _undivided_heads(name, shape, "heads" in changed)):
+    if not (shape.head_extent or shape.latent) and (
+            reason := _undivided_heads(name, shape, "heads" in changed)):
         return reason
     if kv_heads is None:
         sharing = whole.heads // whole.kv_heads

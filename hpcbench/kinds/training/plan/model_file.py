@@ -66,9 +66,7 @@ def untrained(shape: ModelShape) -> str | None:
     if shape.window and shape.seq_length > shape.window:
         return (f"seq_length={shape.seq_length} is longer than a window of {shape.window} tokens, "
                 f"which no attention here has: take seq_length={shape.window} or less")
-    parts = [part for part in (
-        built, shape.unlike,
-        "attention with latents (MLA)" if shape.latent else "") if part]
+    parts = [part for part in (built, shape.unlike) if part]
     return (f"no block here has {' and '.join(parts)}: the model is counted (hpcbench model), not "
             "trained") if parts else None
 
@@ -315,6 +313,7 @@ def _deepseek(fields: _Fields, *, scores: Literal["softmax", "sigmoid"]) -> Mode
     fields.only("attention_bias", False)
     fields.only("moe_layer_freq", 1)
     fields.only("scoring_func", scores)
+    fields.note("rope_interleave", True)
     inner, third = fields.whole("moe_intermediate_size"), scores == "sigmoid"
     grouped = third or fields.text("topk_method", "greedy") == "group_limited_greedy"
     groups = (fields.whole("n_group", 8 if third else 1),
@@ -391,13 +390,12 @@ _READERS: Mapping[str, Callable[[_Fields], ModelShape]] = MappingProxyType({
 
 def _check(shape: ModelShape) -> None:
     """Raise ConfigError of extents that do not go together."""
-    experts, latent = shape.experts, shape.latent
-    extent = latent.rotary if latent else shape.head_dim
+    experts = shape.experts
     wrong = (
-        (not shape.head_extent and not latent and shape.hidden % shape.heads,
+        (not shape.head_extent and not shape.latent and shape.hidden % shape.heads,
          f"hidden size {shape.hidden} cannot be divided among {shape.heads} heads"),
-        (shape.built.positions == "rotary" and extent % 2,
-         f"heads of {extent} have no pairs of elements, which rotary positions turn"),
+        (shape.built.positions == "rotary" and shape.turned % 2,
+         f"heads of {shape.turned} have no pairs of elements, which rotary positions turn"),
         (shape.heads % shape.kv_heads,
          f"{shape.kv_heads} key-value heads do not divide {shape.heads} heads"),
         (experts and experts.per_token > experts.number,
@@ -405,6 +403,8 @@ def _check(shape: ModelShape) -> None:
         (experts and (experts.number % experts.groups
                       or experts.groups_per_token > experts.groups),
          "the groups of experts do not divide them, or a token goes to more than there are"),
+        (experts and experts.per_token * experts.groups > experts.number * experts.groups_per_token,
+         "a token goes to more experts than its groups have"),
         (experts and experts.dense_layers > shape.layers,
          "more blocks than there are have a dense MLP"))
     if problem := next((words for is_wrong, words in wrong if is_wrong), None):

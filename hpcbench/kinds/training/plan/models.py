@@ -90,7 +90,7 @@ def expert_weights(shape: ModelShape) -> int:
 
 def block_weights(shape: ModelShape, number: int = 0) -> int:
     """Return the weights of a block's products that a token is multiplied with."""
-    attention = sum(outputs * inputs for _, outputs, inputs in _attention_products(shape))
+    attention = sum(outputs * inputs for _, outputs, inputs in attention_products(shape))
     if shape.experts and has_experts(shape, number):
         experts = shape.experts
         return (attention + experts.number * shape.hidden
@@ -210,11 +210,11 @@ def _own_attention(shape: ModelShape) -> list[Tensor]:
     if shape.latent:
         extents |= {"attention.q_norm": shape.latent.query_rank} if shape.latent.query_rank else {}
         extents["attention.kv_norm"] = shape.latent.rank
-    return [*_norm(shape, "attention_norm"), *_products(shape, _attention_products(shape)),
+    return [*_norm(shape, "attention_norm"), *_products(shape, attention_products(shape)),
             *(Tensor(f"{name}.weight", (extent,)) for name, extent in extents.items())]
 
 
-def _attention_products(shape: ModelShape) -> list[tuple[str, int, int]]:
+def attention_products(shape: ModelShape) -> list[tuple[str, int, int]]:
     """Return the products of attention: name, outputs, inputs."""
     if shape.latent is None:
         return [("attention.q", shape.q_hidden, shape.hidden),
@@ -222,7 +222,7 @@ def _attention_products(shape: ModelShape) -> list[tuple[str, int, int]]:
                 ("attention.v", shape.kv_hidden, shape.hidden),
                 ("attention.o", shape.hidden, shape.q_hidden)]
     latent, heads = shape.latent, shape.heads
-    queries = heads * (latent.plain + latent.rotary)
+    queries = heads * latent.keyed
     of_queries = [("attention.q_down", latent.query_rank, shape.hidden),
                   ("attention.q_up", queries, latent.query_rank)] if latent.query_rank else [
                       ("attention.q", queries, shape.hidden)]
@@ -507,7 +507,7 @@ def recomputed(
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
     last = 0 if shape.family == "bert" else shape.hidden * shape.inner
     if of_attention:
-        last = shape.hidden * shape.q_hidden
+        last = math.prod(attention_products(shape)[-1][1:])
     if last and low_rank and (".attention.o." if of_attention else ".mlp.") in low_rank[-1].name:
         last = 0 if adapters and adapters.dora else low_rank[-1].elements
     return (forward_again(shape, samples, checkpointing, definition, adapters)
@@ -522,7 +522,7 @@ def forward_again(
 
     So papers count: 4/3 of a step (Narayanan et al., arXiv:2104.04473, appendix)."""
     weights = block_weights(shape) if checkpointing != ATTENTION else sum(
-        outputs * inputs for _, outputs, inputs in _attention_products(shape))
+        outputs * inputs for _, outputs, inputs in attention_products(shape))
     weights += sum(item.elements for item in adapters_again(shape, checkpointing, adapters))
     whole = 2 * shape.seq_length * weights + attention_flops(DEFINITIONS[definition], shape)
     return samples * _blocks_again(shape, checkpointing, adapters) * whole
@@ -565,6 +565,6 @@ def attention_flops(definition: Definition, shape: ModelShape) -> int:
     """Return the FLOPs of a block's attention of one sample in forward: queries by keys, then by
     values."""
     latent = shape.latent
-    of_head = latent.plain + latent.rotary + latent.value if latent else 2 * shape.head_dim
+    of_head = latent.keyed + latent.value if latent else 2 * shape.head_dim
     pairs = sum(length**2 for length in document_lengths(shape.seq_length, shape.documents))
     return pairs * shape.heads * of_head * definition.halves(shape)

@@ -35,7 +35,7 @@ from hpcbench.kinds.training.plan.spec import (
     stages_on,
 )
 from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, LINEAR, Training
-from hpcbench.operations.models import OWN_LIBRARY, ModelShape
+from hpcbench.operations.models import OWN_LIBRARY, LatentAttention, ModelShape
 from hpcbench.records import dataclass
 
 _LOGSUMEXP = 4
@@ -120,6 +120,8 @@ def expert_working_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int,
 
 def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     """Return the bytes of a token that attention keeps of its inputs and results, by the same."""
+    if shape.latent:
+        return _latent_bytes(shape, shape.latent, kept)
     shape = _each_with_keys(shape, kept)
     adapters, own = kept.adapters, shape.library == OWN_LIBRARY
     inputs = 3 if kept.copies and (own or shape.family != "gpt") else 1
@@ -136,6 +138,16 @@ def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     divided = results * kept.element + shape.heads * _LOGSUMEXP + _head_norms(shape, kept)
     inputs = inputs * shape.hidden + _low_rank(shape, adapters, ATTENTION)
     return inputs * kept.element + divided // kept.tp
+
+
+def _latent_bytes(shape: ModelShape, latent: LatentAttention, kept: ActivationLayout) -> int:
+    """Return the same with latents: these, normed; whole heads of queries and keys; what keys and
+    values were cut from; and what attention returns, twice."""
+    ranks = [rank for rank in (latent.query_rank, latent.rank) if rank]
+    inputs = shape.hidden * (2 if kept.copies else 1) + sum(ranks)
+    head = 2 * latent.keyed + latent.plain + 3 * latent.value
+    normed = sum(2 * _WIDEST * rank + _STATISTIC for rank in ranks)
+    return (inputs + shape.heads * head) * kept.element + shape.heads * _LOGSUMEXP + normed
 
 
 def unkept_bytes(shape: ModelShape, kept: ActivationLayout) -> int:

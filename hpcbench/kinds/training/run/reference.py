@@ -233,6 +233,7 @@ average, u / 2 being that of differences. Both operands of each product have it,
 _UNIT_OF_E4M3 = 2.0**-4
 _MARGIN = 4.0
 _BLOCK_PRODUCTS = 6  # one after the other in a block: q k and v, scores, values, output, up, down
+_OF_LATENTS = 1  # more: latents before q k and v
 _BLOCK_NORMED = 6
 """One after the other in a block of a ResNet: three convolutions, each with a norm."""
 _STEM_AND_HEAD = 3
@@ -257,7 +258,8 @@ class Bound:
 def arithmetic_bound(spec: workload.Training) -> float:
     if spec.of_images:
         return _MARGIN * _image_error(spec, 2 * (_BLOCK_NORMED * spec.layers + _STEM_AND_HEAD))
-    depth, unit, spread = 2 * (_BLOCK_PRODUCTS * spec.layers + 1), UNIT[spec.dtype], spread_of(spec)
+    of_block = _BLOCK_PRODUCTS + (_OF_LATENTS if shape_of(spec).latent else 0)
+    depth, unit, spread = 2 * (of_block * spec.layers + 1), UNIT[spec.dtype], spread_of(spec)
     longest = max(spec.hidden, spec.inner, spec.vocab, spec.tokens or 0)
     error = _MARGIN * unit * (
         depth * math.sqrt(longest) if spec.dtype == "fp32" else math.sqrt(depth))

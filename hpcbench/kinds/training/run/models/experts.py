@@ -200,17 +200,22 @@ class RouterRoutes:
         return choices, self._dispatched(_within(choices, self._capacity))
 
     def _chosen(self, scores: torch.Tensor) -> torch.Tensor:
-        best = scores.topk(self._experts.per_token)
+        groups, best = self._best(scores)
         if self.scores is not None:
             self.scores.append(scores)
         if not self.expected:
-            return best.indices
+            return best
         theirs = self.expected[self._calls % len(self.expected)].to(scores.device)
         self._calls += 1
-        wanted = theirs.topk(self._experts.per_token)
-        least, own = wanted.values[:, -1], theirs.gather(1, best.indices).amin(1)
-        self.stray = max(self.stray, float((1 - own / least).max()))
-        return wanted.indices
+        self.stray = max(self.stray, _short(_of_groups(theirs, self._experts), groups),
+                         _short(_within_groups(theirs, groups, self._experts), best))
+        return self._best(theirs)[1]
+
+    def _best(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return each token's groups of experts and, of these, experts."""
+        experts = self._experts
+        groups = _of_groups(scores, experts).topk(experts.groups_per_token).indices
+        return groups, _within_groups(scores, groups, experts).topk(experts.per_token).indices
 
     def _dispatched(self, kept: torch.Tensor) -> Dispatch:
         each, flat, per_token = self._experts.number // self._ranks, kept.flatten(), kept.shape[1]
@@ -243,6 +248,29 @@ class RouterRoutes:
             self._exchange, self._by_rank, sent, received, pairs_sent,
             _counted(senders[row], self._ranks).tolist(), rows, slots, row[order], order,
             counts.tolist(), counts.cumsum(0).to(torch.int32))
+
+
+def _of_groups(scores: torch.Tensor, experts: Experts) -> torch.Tensor:
+    """Return the scores of groups, (tokens, groups): of the best expert, of sigmoids the best two.
+
+    DeepSeek-V2, arXiv:2405.04434, section 2.1.2, and V3, arXiv:2412.19437, section 2.1.2."""
+    of_each = scores.unflatten(1, (experts.groups, -1))
+    best = min(2, of_each.shape[2]) if experts.scores == "sigmoid" else 1
+    return of_each.topk(best).values.sum(-1)
+
+
+def _within_groups(
+    scores: torch.Tensor, groups: torch.Tensor, experts: Experts,
+) -> torch.Tensor:
+    """Return scores (tokens, experts), 0 outside of a token's groups."""
+    kept = scores.new_zeros((len(scores), experts.groups)).scatter(1, groups, 1)
+    return (scores.unflatten(1, (experts.groups, -1)) * kept[:, :, None]).flatten(1)
+
+
+def _short(scores: torch.Tensor, chosen: torch.Tensor) -> float:
+    """Return by what share the least of a token's chosen scores is below the least of the best."""
+    least = scores.topk(chosen.shape[1]).values[:, -1]
+    return float((1 - scores.gather(1, chosen).amin(1) / least).max())
 
 
 def _counted(values: torch.Tensor, number: int) -> torch.Tensor:

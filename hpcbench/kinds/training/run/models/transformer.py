@@ -11,49 +11,57 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from hpcbench.kinds.training.plan.models import document_lengths, has_experts
+from hpcbench.kinds.training.plan.models import (
+    attention_products,
+    document_lengths,
+    has_experts,
+)
 from hpcbench.kinds.training.plan.step import LOSS_CHUNKS
 from hpcbench.kinds.training.run.models.experts import MixtureOfExperts
 from hpcbench.kinds.training.run.models.model import Model, of_transformer
-from hpcbench.operations.models import ModelShape
+from hpcbench.operations.models import LatentAttention, ModelShape
 
 
 class RotaryEmbedding:
-    """Cosines and sines of rotary positions, (positions, head_dim / 2) fp32 (Su et al.,
+    """Cosines and sines of rotary positions, (positions, turned extent / 2) fp32 (Su et al.,
     arXiv:2104.09864).
 
     Computed in each forward pass; no tuple, since FSDP casts tensors in a block's arguments."""
 
     def __init__(self, shape: ModelShape, places: torch.Tensor) -> None:
         """``places`` (positions,) are those of the tokens."""
-        pairs = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=places.device)
+        pairs = torch.arange(0, shape.turned, 2, dtype=torch.float32, device=places.device)
         position = places.to(torch.float32)
-        turns = torch.pow(shape.rotary_base, -pairs / shape.head_dim)
+        turns = torch.pow(shape.rotary_base, -pairs / shape.turned)
         angles = position[:, None] * _scaled(turns, shape)
         self.cos = angles.cos()
         self.sin = angles.sin()
+        self._neighbours = shape.latent is not None
 
     def turn(self, heads: torch.Tensor) -> torch.Tensor:
-        """Return queries or keys (..., positions, head_dim) turned, in at least fp32.
+        """Return queries or keys (..., positions, extent) turned, in at least fp32.
 
-        Element i pairs with element i + head_dim / 2, as in Hugging Face's weights of Mistral and
-        Llama."""
+        Element i pairs with element i + extent / 2, as in Hugging Face's weights of Mistral and
+        Llama; in those of DeepSeek with its neighbour, and comes out in the order of the others.
+        """
         length = heads.shape[-2]
         cos, sin = self.cos[:length], self.sin[:length]
         wide = heads.to(torch.promote_types(heads.dtype, torch.float32))
-        left, right = wide.chunk(2, dim=-1)
+        left, right = wide.unflatten(-1, (-1, 2)).unbind(-1) if self._neighbours else wide.chunk(
+            2, dim=-1)
         turned = torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
         return turned.to(heads.dtype)
 
 
 def _scaled(turns: torch.Tensor, shape: ModelShape) -> torch.Tensor:
-    """Return angles of one position, (head_dim / 2), slower where a turn is longer than the
+    """Return angles of one position, (extent / 2), slower where a turn is longer than the
     positions that a model was first trained with: Llama 3.1's, as its published code has them."""
     if shape.rotary_scaling is None:
         return turns
@@ -90,6 +98,11 @@ def within_documents(
     return torch.cat([attention(*part, causal=causal) for part in parts], dim=2)
 
 
+def _attend(shape: ModelShape) -> Callable[..., torch.Tensor]:
+    return attention if shape.documents == 1 else partial(
+        within_documents, document_lengths(shape.seq_length, shape.documents))
+
+
 class Attention(nn.Module):  # type: ignore[misc]
     """Attention of queries over groups of keys and values, causal in decoders."""
 
@@ -97,10 +110,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.head_dim = shape.head_dim
         self.causal = shape.causal
-        self.attend = attention  # another one where ranks share the tokens of a sample
-        if shape.documents > 1:
-            self.attend = partial(within_documents, document_lengths(
-                shape.seq_length, shape.documents))
+        self.attend = _attend(shape)  # another one where ranks share the tokens of a sample
         biased = shape.biased or shape.qkv_biased
         self.q = nn.Linear(shape.hidden, shape.q_hidden, bias=biased)
         self.k = nn.Linear(shape.hidden, shape.kv_hidden, bias=biased)
@@ -121,6 +131,36 @@ class Attention(nn.Module):  # type: ignore[misc]
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+
+_LATENT_EPS = 1e-6  # of norms of latents, whatever that of the others is
+
+
+class AttentionOfLatents(nn.Module):  # type: ignore[misc]
+    """Causal attention of `LatentAttention`; training computes keys and values in full."""
+
+    def __init__(self, shape: ModelShape, latent: LatentAttention) -> None:
+        super().__init__()
+        self.latent = latent
+        self.attend = _attend(shape)
+        for name, outputs, inputs in attention_products(shape):
+            setattr(self, name.removeprefix("attention."), nn.Linear(inputs, outputs, bias=False))
+        self.q_norm = HeadNorm(latent.query_rank, eps=_LATENT_EPS) if latent.query_rank else None
+        self.kv_norm = HeadNorm(latent.rank, eps=_LATENT_EPS)
+
+    def forward(self, x: torch.Tensor, rotation: RotaryEmbedding) -> torch.Tensor:
+        plain, rotary, value = self.latent.plain, self.latent.rotary, self.latent.value
+        q = self.q(x) if self.q_norm is None else self.q_up(self.q_norm(self.q_down(x)))
+        latent, of_all = self.kv_down(x).split([self.latent.rank, rotary], -1)
+        q_plain, turned = self._heads(q, plain, rotary)
+        k_plain, v = self._heads(self.kv_up(self.kv_norm(latent)), plain, value)
+        of_each = rotation.turn(of_all[:, None]).expand(-1, k_plain.shape[1], -1, -1)
+        mixed = self.attend(torch.cat((q_plain, rotation.turn(turned)), -1),
+                            torch.cat((k_plain, of_each), -1), v, causal=True)
+        return self.o(mixed.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: torch.Tensor, *parts: int) -> Any:
+        return x.unflatten(-1, (-1, sum(parts))).transpose(1, 2).split(parts, -1)
 
 
 class FeedForward(nn.Module):  # type: ignore[misc]
@@ -166,7 +206,8 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.norms_first = shape.family != "bert"
         self.attention_norm = make_norm(shape)
-        self.attention = Attention(shape)
+        self.attention = (AttentionOfLatents(shape, shape.latent) if shape.latent else
+                          Attention(shape))
         self.mlp_norm = make_norm(shape)
         self.mlp = make_mlp(shape, number)
 
