@@ -51,13 +51,14 @@ def test_every_strategy_computes_what_one_process_does(
         {**TINY, "name": "router", "model": "moe-tiny", "accumulation": 2, "strategies": {"moe": [
             {"load": "router", "dedup": ["rank", "expert"], "capacity_factor": 1.25,
              "dispatch": "fp8"}]}},
-        {**TINY, "name": "latents", "model": "mla-tiny", "strategies": {"moe": {"load": "router"}}},
+        {**TINY, "name": "latents", "model": "mla-tiny", "strategies": {"moe": [
+            {"load": "router"}, {"load": "zipf:1", "dispatch": "fp8"}]}},
         {**TINY, "name": "spoilt", "optimizer": "sgd", "strategies": {"data": {}, "fsdp": {}}},
     ], fault=[{"case": "* fsdp * fp32 * sgd *", "rank": 1, "kind": "wrong", "iteration": 1}])
     outcome = read(mpirun.run(2, config=config, timeout=120).check(1).folder)
     mpirun.assert_no_orphans()
     assert len(outcome.results.cases) == (
-        1 + (9 if exact == EVERY_EXACT else 5) + 1 + 1 + sum(map(len, mixed.values())) + 10 + 2 + 1)
+        1 + (9 if exact == EVERY_EXACT else 5) + 1 + 1 + sum(map(len, mixed.values())) + 10 + 2 + 2)
     for item in outcome.results.cases:
         if item.case.block == "spoilt" and item.case.workload.name == "fsdp":
             assert (item.status, item.blamed_rank, item.n_wrong) == ("wrong", 1, 1)

@@ -162,8 +162,10 @@ def route_alone(spec: Training, model: nn.Module, replica: int,
     if spread is None:
         return []
     routing, exchange = routing_of(spec), Exchange(None, in_8_bits=spread.in_8_bits)
+    # a rank that adds up weighs gradients that were rounded
+    dedup = spread.dedup if spread.in_8_bits else "expert"
     given = None if spread.router else GivenRoutes(
-        alone(routing, replica % routing.ranks), 0, "expert", capacity_of(spec), exchange, device)
+        alone(routing, replica % routing.ranks), 0, dedup, capacity_of(spec), exchange, device)
     routers = _routed(spec, spread, model, given, exchange)
     for router in routers:
         router.scores = []
