@@ -64,6 +64,10 @@ class TimedCase:
         return self.item.case.world_size
 
     @property
+    def reliable_interval(self) -> tuple[float, float] | None:
+        return self.item.statistics.reliable_interval if self.item.statistics else None
+
+    @property
     def task(self) -> Key:
         return self.work.task if self.work else ()
 

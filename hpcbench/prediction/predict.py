@@ -60,9 +60,9 @@ class Predicted:
     """A case, or recorded calls (``case`` None), on ``ranks`` ranks of ``on_node`` a node.
 
     ``step`` is its time, None where ``refused`` says why there is none. ``measured_ranks`` are
-    those of the cases it rests on. ``efficiency``: work per second and rank over that of the
-    fewest of these; ``per_second``: units of work a second; ``memory_bytes``: of a rank, planned;
-    ``cost``: of an hour x devices, for 10^6 units, where a price is known."""
+    those of the cases it rests on (``known``). ``efficiency``: work per second and rank over that
+    of the fewest of these; ``per_second``: units of work a second; ``memory_bytes``: of a rank,
+    planned; ``cost``: of an hour x devices, for 10^6 units, where a price is known."""
 
     label: str
     kind: str
@@ -78,6 +78,7 @@ class Predicted:
     memory_bytes: int = 0
     cost: Interval | None = None
     case: Case | None = None
+    known: tuple[TimedCase, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,8 @@ def _predicted(case: Case, place: JobShape, basis: Basis, price: float | None) -
     key = basis.key_of(case)
     known = basis.steps[key].cases if key in basis.steps else basis.calls.get(key, ())
     made = Predicted(case.label, case.kind, place.ranks, place.on_node, tuple(sorted({
-        one.ranks for one in known})), memory_bytes=case.memory_bytes, case=case)
+        one.ranks for one in known})), memory_bytes=case.memory_bytes, case=case,
+        known=tuple(known))
     try:
         step = _certain(_step(case, place, basis))
     except Refused as why:
@@ -224,7 +226,8 @@ def _step(case: Case, place: JobShape, basis: Basis) -> StepTime:
         (call,) = demand.calls
         device = basis.device_of(case).partition(":")[0]
         found = basis.laws.own(series_key(case, call, place, device), call)
-        return StepTime(found.time, (Term(call.collective, found.time.value, 0.0),), found.beyond)
+        return StepTime(found.time, (Term(
+            call.collective, found.time.value, 0.0, found.beyond),), found.beyond)
     if key in basis.steps:
         return basis.steps[key].predict(demand, place)
     return of_another_shape(demand, place, *_shapes_beside(case, basis))

@@ -127,16 +127,14 @@ class StepTime(NamedTuple):
     beyond: tuple[str, ...]
 
 
-def step_time(
-    parts: Sequence[Term], misfit: float, degrees: int, beyond: Sequence[str] = (),
-) -> StepTime:
+def step_time(parts: Sequence[Term], misfit: float, degrees: int) -> StepTime:
     """Return the time of all parts, whose errors are independent of one another and of the relative
     ``misfit``. Raises Refused if they take nothing."""
     total = sum(part.seconds for part in parts)
     if not total > 0:
         raise Refused("its calls hide what it computes: measure it on one rank, too")
     of_laws = math.hypot(*(part.error_s for part in parts)) / total
-    every = dict.fromkeys((*beyond, *(name for part in parts for name in part.beyond)))
+    every = dict.fromkeys(name for part in parts for name in part.beyond)
     return StepTime(with_error(total, math.hypot(misfit, of_laws, LEAST_ERROR), max(degrees, 1)),
                     tuple(sorted(parts, key=lambda part: -part.seconds)), tuple(every))
 
@@ -226,12 +224,13 @@ class StepLaw:
     ) -> StepTime:
         """Return the time of a step with these seconds a FLOP, share of the calls' time, and error,
         which grows with each doubling of the ranks."""
-        parts = [Term(COMPUTE, compute * self.flops_of_slowest(demand, place.ranks), 0.0), *(
+        is_beyond = not self.rank_counts[0] <= place.ranks <= self.rank_counts[-1]
+        computing_s = compute * self.flops_of_slowest(demand, place.ranks)
+        parts = [Term(COMPUTE, computing_s, 0.0, ("ranks",) * is_beyond), *(
             term._replace(seconds=exposed * term.seconds, error_s=exposed * term.error_s)
             for term in self.laws.terms(demand, place, self.using))]
         stretch = 1 + max(0.0, math.log2(place.ranks / self.rank_counts[-1]))
-        is_beyond = not self.rank_counts[0] <= place.ranks <= self.rank_counts[-1]
-        return step_time(parts, misfit * stretch, len(self.left_out), ["ranks"] * is_beyond)
+        return step_time(parts, misfit * stretch, len(self.left_out))
 
 
 SHAPE = "shape"

@@ -154,11 +154,10 @@ def _agreed_status(records: Pass) -> tuple[str, list[Violation]]:
                                 f"holds; {checks.AGAIN}"))
     wrong = {rank: record.n_wrong for rank, record in records.items() if record.n_wrong > 0}
     if wrong and status == "wrong":
-        first = min(wrong)
-        problems.append(Violation("HB126", f"rank {rank_list(wrong)}: "
-                                f"{plural(sum(wrong.values()), 'wrong element')}, {wrong[first]} "
-                                f"of them on rank {first}: the time is not used; see the case's "
-                                "detail"))
+        first, count = min(wrong), plural(sum(wrong.values()), "wrong element")
+        share = f", {wrong[first]} of them on rank {first}" if len(wrong) > 1 else ""
+        problems.append(Violation("HB126", f"{count} on rank {rank_list(wrong)}{share}: the time "
+                                "is not used; see the case's detail"))
     return status, problems
 
 

@@ -212,13 +212,15 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How marks of one meaning look, and their name in the legend. ``width`` is in points."""
+    """How marks of one meaning look, and their name in the legend. ``width`` is in points;
+    ``hatched`` is what is extrapolated."""
 
     label: str
     colour: str
     opacity: float = 1.0
     width: float = 1.2
     dotted: bool = False
+    hatched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +247,16 @@ class Chart:
 class Curve:
     """Points by their place along x, ascending; apart from one another unless ``is_joined``.
 
-    ``colour`` is that of its backend, implementation, strategy or function; else one of COLOURS."""
+    ``colour`` is that of its backend, implementation, strategy or function; else one of COLOURS.
+    What ``is_predicted`` has a dashed line without marks; ``hatched`` is the band of what is
+    extrapolated."""
 
     label: str
     points: tuple[tuple[float, ChartPoint], ...]
     is_joined: bool = True
     colour: str = ""
+    is_predicted: bool = False
+    hatched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

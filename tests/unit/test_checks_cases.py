@@ -185,13 +185,13 @@ def test_hb119_shorter_than_the_clock_can_resolve(tmp_path: Path) -> None:
 def test_hb126_wrong_result_reported_as_ok(tmp_path: Path) -> None:
     results = reduced(tmp_path, on_rank(1, n_wrong=3))
     (finding,) = only(results, "HB126")
-    assert "3 wrong elements, 3 of them on rank 1" in finding.message
+    assert "3 wrong elements on rank 1: the time" in finding.message
     case = results.cases[1]
     assert (case.status, case.n_wrong, case.statistics) == ("wrong", 3, None)
     assert exit_code(results) is ExitCode.FINDINGS
     results = reduced(tmp_path / "two", on_rank(1, n_wrong=3), replace(PLAN, passes=2))
     (finding,) = only(results, "HB126")
-    assert "each of pass 1-2: rank 1: 3 wrong elements" in finding.message
+    assert "each of pass 1-2: 3 wrong elements on rank 1:" in finding.message
     assert results.cases[1].n_wrong == 6
 
 

@@ -21,6 +21,7 @@ from hpcbench.operations.traffic import CallGroup, Signature, TrafficRecord
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.prediction import present
+from hpcbench.prediction.charts import MOST_CASES, charts, ranks_along
 from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Points
 from hpcbench.prediction.measured import planned_fact
 from hpcbench.prediction.predict import (
@@ -36,6 +37,8 @@ from hpcbench.prediction.sweeps import sweep_for
 from hpcbench.prediction.topic import TOPIC
 from hpcbench.reduce.kind_facts import StepDemand
 from hpcbench.reduce.results_file import new_results
+from hpcbench.report.plots import draw
+from hpcbench.views.chart import BarChart, LineChart
 from results_factory import MemorySamples, make_results, make_statistics, ok
 
 SIZES = [2**14, 2**16, 2**18, 2**20, 2**22]
@@ -375,6 +378,32 @@ def test_a_prediction_is_no_measurement() -> None:
     json.dumps(document, allow_nan=False)
 
 
+def test_charts_hatch_what_is_extrapolated_and_mark_what_was_measured() -> None:
+    runs = on(1, 2, 4, 8)
+    along = ranks_along(runs, [8, 64])
+    assert along == [1, 2, 4, 16, 32]
+    times, parts = charts(predicted(runs, [*along, 8, 64], ["fsdp"]), [8, 64])
+    assert isinstance(times, LineChart) and isinstance(parts, BarChart)
+    known, inside, outside = times.panels[0].lines
+    assert [x for x, _ in known.points] == [1, 2, 4, 8]
+    assert not known.is_predicted and inside.is_predicted and outside.is_predicted
+    assert [x for x, _ in outside.points] == [8, 16, 32, 64]
+    assert outside.hatched and not inside.hatched
+    assert all(point.band for _, point in (*inside.points, *outside.points))
+    near, far = parts.sections[0].bars
+    assert near.limit == known.points[-1][1].value and far.limit is None
+    for bar, hatched in ((near, False), (far, True)):
+        assert {look.label.partition(",")[0] for _, look in bar.segments} == {
+            "computing", "all_gather", "reduce_scatter"}
+        assert {look.hatched for _, look in bar.segments} == {hatched}
+        assert sum(length for length, _ in bar.segments) == pytest.approx(bar.cells[0])
+    assert any(one.get_hatch() for one in draw(parts, "").axes[0].patches)
+    assert any(one.get_hatch() for one in draw(times, "").axes[0].collections)
+    several = list(charts(predicted(runs, [64]), [64]))
+    assert len({line.label for line in several[0].panels[0].lines} - {""}) == MOST_CASES
+    assert not list(charts(predicted(on(2, 4), [64]), [64]))
+
+
 def test_calls_between_nodes_are_not_guessed_from_those_within_one() -> None:
     runs = [measured(n, nodes=1) for n in (1, 2, 4, 8)]
     for one in predicted(runs, [64]).cases:
@@ -449,9 +478,11 @@ def test_the_command_predicts_from_files(tmp_path: Path) -> None:
     done = hpcbench("predict", *paths, "--world-size", "16,32", "--case", "all_reduce", "--json")
     document = json.loads(done.stdout)
     assert [one["ranks"] for one in document["cases"]] == [16] * len(SIZES) + [32] * len(SIZES)
-    shown = hpcbench("predict", *paths, "--world-size", "16")
+    shown = hpcbench("predict", *paths, "--world-size", "16", "--plot", str(tmp_path / "p.png"))
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "17 of 17 cases predicted" in shown.stdout
-    for bad in (["--world-size", "x"], ["--world-size", "8", "--traffic", "t", "--model", "gpt2"],
+    assert {one.name for one in tmp_path.glob("p*")} == {"p.png", "p.txt", "p-2.png", "p-2.txt"}
+    for bad in (["--world-size", "x"], ["--world-size", "8", "--plot", "p.jpeg"],
+                ["--world-size", "8", "--traffic", "t", "--model", "gpt2"],
                 ["--world-size", "8", "--case", "nothing"]):
         assert hpcbench("predict", *paths, *bad).returncode == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,7 @@ from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
 from hpcbench.reduce.stack import pass_slices
 from hpcbench.statistics.hypothesis_tests import (
     MOST_CORRELATION,
+    MOST_PASSES,
     correlated_passes,
     find_slowest,
     holm,
@@ -157,7 +159,10 @@ def test_ranks_that_are_slow_together_are_not_distinguished() -> None:
 def test_a_rank_that_is_slow_in_one_pass_only_is_not_named() -> None:
     compute = steady()
     compute[2, :22] *= 1.5
-    assert found(samples_of(compute)).last is None
+    known = found(samples_of(compute))
+    assert known.last is None
+    (passes,) = re.findall(r"use (\d+) passes", known.last_missing)
+    assert 3 < int(passes) <= MOST_PASSES
 
 
 @pytest.mark.parametrize(("changes", "case", "why"), [

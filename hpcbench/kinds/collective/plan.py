@@ -224,7 +224,8 @@ def _division(requested: int | Mapping[str, int], world_size: int) -> Division:
         into = f"{groups} equal groups"
     if world_size % parts:
         distance = f" that are {stride} apart" if stride > 1 else ""
-        return Division(groups, unfit=f"{world_size} ranks cannot be divided into {into}{distance}")
+        return Division(groups, unfit=f"{plural(world_size, 'rank')} cannot be divided into {into}"
+                        f"{distance}")
     return Division(groups, stride if groups < world_size else 1)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -51,6 +53,9 @@ def predict(
         help="Predict a job's recorded calls instead.")] = None,
     price: Annotated[Optional[float], typer.Option(
         "--price", min=0.0, metavar="PRICE", help="Price of a device for an hour.")] = None,
+    plot: Annotated[Optional[Path], typer.Option(
+        "--plot", metavar="FILE", callback=completion.in_folder,
+        help="Also draw times and their parts over ranks (PNG, SVG or PDF).")] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
@@ -60,10 +65,10 @@ def predict(
         hpcbench predict results/2 results/4 results/8 --world-size 64
         hpcbench predict results/* --world-size 64,512 --case "gpt2 fsdp"
         hpcbench predict results/* --world-size 512 --json"""
-    from hpcbench.prediction import present
+    from hpcbench.prediction import charts, present
     from hpcbench.prediction.predict import predict as predictions
     from hpcbench.prediction.predict import predict_recorded
-    from hpcbench.report.answer_lines import opened
+    from hpcbench.report.answer_lines import check_plot_name, opened
     from hpcbench.report.terminal import Sentence, print_document, print_lines
 
     verbosity = verbosity_of(verbose, quiet)
@@ -71,12 +76,21 @@ def predict(
     if traffic and (sweep or model or strategy or only):
         raise UsageError("--traffic: predicts recorded calls; leave the options of cases away")
     ranks = _numbers(world_size)
+    if plot:
+        check_plot_name(plot)
     with opened(files) as runs, verbosity.stage("laws"):
-        if traffic:
-            found = predict_recorded(_record(traffic), runs, ranks, on_node)
-        else:
-            found = predictions(_sweeps(runs, sweep, model, strategy), runs, ranks, only or (),
-                                price=price, on_node=on_node)
+        predicted = partial(predict_recorded, _record(traffic), runs, on_node=on_node) if (
+            traffic) else partial(predictions, _sweeps(runs, sweep, model, strategy), runs,
+                                  only=only or (), price=price, on_node=on_node)
+        every = predicted([*ranks, *(charts.ranks_along(runs, ranks) if plot else ())])
+        asked = tuple(one for one in every.cases if one.ranks in ranks)
+        found = replace(every, cases=asked) if asked else predicted(ranks)
+    if plot:
+        from hpcbench.report.plots import plot_numbered
+
+        origin = f"predicted from {', '.join(map(str, files))}"
+        verbosity.details(f"draws {path}" for path in plot_numbered(
+            [*charts.charts(every, ranks)], origin, plot))
     if as_json:
         print_document(present.plain(found))
         return

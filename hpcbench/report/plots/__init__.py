@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -179,10 +179,15 @@ def write(
 def plot_comparisons(answer: Compared, path: Path) -> list[Path]:
     """Draw each comparison, numbered from the second one on. Raises FileError."""
     charts = [chart for one in answer.comparisons if (chart := comparison_chart(one)) is not None]
+    return plot_numbered(charts, f"sides: {', '.join(answer.sides)}", path)
+
+
+def plot_numbered(charts: Sequence[Chart], origin: str, path: Path) -> list[Path]:
+    """Draw each chart, numbered from the second one on. Raises FileError."""
     paths = [path, *(path.with_stem(f"{path.stem}-{number}")
                      for number in range(2, len(charts) + 1))][:len(charts)]
     for chart, file in zip(charts, paths, strict=True):
-        write(chart, f"sides: {', '.join(answer.sides)}", file)
+        write(chart, origin, file)
     return paths
 
 

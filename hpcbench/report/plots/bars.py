@@ -19,6 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from hpcbench.records import dataclass
 from hpcbench.report.plots.style import (
     GREY,
+    HATCH,
     LIGHT_GREY,
     SIDE_INCHES,
     PlainFormatter,
@@ -297,8 +298,7 @@ def _write_row(axes: Axes, bar: Bar, chart: BarChart, at: int, places: _Rows) ->
 def _draw_bar(axes: Axes, bar: Bar, at: int, show: Show) -> None:
     end = 0.0
     for length, look in bar.segments:
-        axes.barh(at, in_unit(length, show), left=end, height=0.62, linewidth=0,
-                  color=look.colour, alpha=look.opacity)
+        axes.barh(at, in_unit(length, show), left=end, height=0.62, **_of_area(look))
         end += in_unit(length, show)
     if bar.whisker:
         ends = ends_in_unit(bar.whisker, show)
@@ -316,6 +316,11 @@ def _of_line(look: Look) -> dict[str, Any]:
             "linestyle": ":" if look.dotted else "-", "solid_capstyle": "butt"}
 
 
+def _of_area(look: Look) -> dict[str, Any]:
+    hatch = {"hatch": HATCH, "edgecolor": "white"} if look.hatched else {}
+    return {"facecolor": look.colour, "alpha": look.opacity, "linewidth": 0, **hatch}
+
+
 def _handles(chart: BarChart) -> Iterator[Artist]:
     """Yield the legend's handle of each `Look`, and of each mark that a bar has."""
     of_lines = {look for section in chart.sections for _, look in section.lines}
@@ -323,7 +328,7 @@ def _handles(chart: BarChart) -> Iterator[Artist]:
         if look in of_lines:
             yield Line2D([], [], label=look.label, **_of_line(look))
         else:
-            yield Patch(color=look.colour, alpha=look.opacity, label=look.label)
+            yield Patch(**_of_area(look), label=look.label)
     bars = [bar for section in chart.sections for bar in section.bars]
     if chart.limit and any(bar.limit is not None for bar in bars):
         yield Line2D([], [], color=INK, linewidth=THIN, linestyle=DASHES, label=chart.limit)

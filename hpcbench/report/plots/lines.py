@@ -16,6 +16,7 @@ from matplotlib.path import Path
 
 from hpcbench.report.plots.style import (
     GREY,
+    HATCH,
     MARKERS,
     POINTS,
     PlainFormatter,
@@ -221,9 +222,10 @@ def _draw_line(
     colour = line.colour or COLOURS[index % len(COLOURS)]
     places = [place for place, _ in line.points]
     points = [point for _, point in line.points]
+    joint = "--" if line.is_predicted else "-"
     axes.plot(places, [in_unit(point.value, show) for point in points], color=colour,
-              marker=marker, markersize=style.marker, linewidth=style.line,
-              linestyle="-" if line.is_joined else "", label=line.label)
+              marker="" if line.is_predicted else marker, markersize=style.marker,
+              linewidth=style.line, linestyle=joint if line.is_joined else "", label=line.label)
     intervals = [_ends(point, point.interval, show) for point in points]
     axes.vlines(places, *zip(*intervals, strict=True), color=colour, linewidth=1.2)
     if all(point.band is None for point in points):
@@ -231,6 +233,9 @@ def _draw_line(
     lows, highs = zip(*(_ends(point, point.band, show) for point in points), strict=True)
     if len(places) > 1:
         axes.fill_between(places, lows, highs, color=colour, alpha=0.18, linewidth=0)
+        if line.hatched:
+            axes.fill_between(places, lows, highs, facecolor="none", edgecolor=colour, alpha=0.5,
+                              linewidth=0, hatch=HATCH)
     else:
         axes.vlines(places, lows, highs, color=colour, alpha=0.4, linewidth=5)
 

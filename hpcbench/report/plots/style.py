@@ -161,6 +161,8 @@ Number = TypeVar("Number", float, npt.NDArray[np.float64])
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 LIGHT_GREY = "#dddddd"
+HATCH = "////"
+"""Of what is extrapolated."""
 SIDE_INCHES = 0.22
 """Between the edge of a figure and its texts."""
 MOST_TICKS, LAST_TICK = 8, 0.6

@@ -184,7 +184,7 @@ def _not_nccl_ep(primitive: str, problem: Problem) -> str | None:
 
 def _unequal_nodes(primitive: str, problem: Problem) -> str | None:
     size = int(problem.options["node_ranks"])
-    return (f"{problem.ranks} ranks cannot be divided into nodes of {size}"
+    return (f"{plural(problem.ranks, 'rank')} cannot be divided into nodes of {size}"
             if size and problem.ranks % size else None)
 
 

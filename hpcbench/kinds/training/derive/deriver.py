@@ -322,8 +322,8 @@ class TrainingDeriver(kind_facts.Deriver):
             last = last if last and holds(slow_ranks.READY, last.rank) else None
             sync = stalled.sync and replace(stalled.sync, is_high=stalled.sync.is_high and clear(
                 values[COMPARISONS.name], stalls.SYNC) is not None)
-            unknown = "" if last else stalled.last_missing or stalls.not_named(stalled.last)
-            stalled = replace(stalled, last=last, last_missing=unknown, sync=sync)
+            stalled = replace(stalled, last=last, sync=sync,
+                              last_missing="" if last else stalled.last_missing)
         return {
             **values, STALLS.name: stalled,
             LATE_RANK.name: late if late and holds(slow_ranks.ARRIVES, late.rank) else None,

@@ -24,7 +24,7 @@ from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, PRECISE, Comparison
 from hpcbench.reduce.metric import Values
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
-from hpcbench.statistics.hypothesis_tests import medians_by_pass
+from hpcbench.statistics.hypothesis_tests import MOST_PASSES, medians_by_pass, pairs_wanted
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import Interval
 from hpcbench.trace.schema import ARRIVAL
@@ -193,7 +193,8 @@ def _late_s(arrival: Arrival | None, ready_s: Times, passes: Sequence[int]) -> T
 
 
 def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None, str]:
-    """Return the rank that may be late; or None, and why that is unknown."""
+    """Return the rank that may be late, and why that is unknown where there is none or it does not
+    hold."""
     if ready is None:
         return None, ""
     if ready.chance is None or ready.rank is None:
@@ -203,21 +204,24 @@ def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None
         name: float(np.median(times[row] - np.median(np.delete(times, row, axis=0), axis=0)))
         for name, times in stamps.phase_s.items() if name in _BEFORE_READY}
     phase = max(longer_s, key=lambda name: longer_s[name], default="")
-    return LastRank(
+    last = LastRank(
         rank=ready.rank, last_share=float(np.mean(ready_s[row] == ready_s.max(axis=0))),
         behind_s=Interval(ready.apart_s, ready.low_s, ready.high_s),
         behind_share=ready.apart_s / float(np.median(stamps.step_s.max(axis=0))),
-        phase=phase, phase_s=longer_s.get(phase, 0.0)), ""
+        phase=phase, phase_s=longer_s.get(phase, 0.0))
+    return last, _hidden(last, len(stamps.passes))
 
 
-def not_named(last: LastRank | None) -> str:
-    """Return why nothing is known of a late rank, although ``last`` is not named; "" where its
-    delay is a small share of the step at most."""
-    if last is None or not last.behind_s.value > 0:
+def _hidden(last: LastRank, passes: int) -> str:
+    """Return up to which delay noise hides, and in how many passes it would not; "" where the delay
+    is a small share of the step at most."""
+    behind_s, share = last.behind_s.value, last.behind_share
+    shares = last.behind_s.map(lambda end_s: end_s / behind_s * share if behind_s > 0 else 0.0)
+    if shares.ends[1] <= PRECISE:
         return ""
-    most = last.behind_s.ends[1] / last.behind_s.value * last.behind_share
-    return (f"noise hides delays up to {three_digits(100 * most)} % of the step; use more passes"
-            if most > PRECISE else "")
+    wanted = pairs_wanted(shares, passes, max(share, PRECISE - share), 1.0)
+    return (f"noise hides delays up to {three_digits(100 * shares.ends[1])} % of the step; "
+            f"use {wanted or f'over {MOST_PASSES}'} passes")
 
 
 def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:

@@ -34,6 +34,7 @@ from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_
 from hpcbench.kinds.training.plan.workload import OFFLOAD, Training
 from hpcbench.operations.loads import BALANCED, DEDUPS, FORMS, FP8, SAME
 from hpcbench.plan.points import Option, Values
+from hpcbench.units import plural
 
 _RUN = "hpcbench.kinds.training.run.strategies"
 BUCKETS = MappingProxyType({"bucket_mb": Values(25)})
@@ -86,7 +87,7 @@ def _replicas(ranks: int, _options: Mapping[str, Option]) -> spec.Degrees:
 def _groups_of_shards(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     replicas = options[REPLICAS]
     if ranks % int(replicas):
-        return f"{ranks} ranks cannot be divided evenly into {replicas} replicas"
+        return f"{plural(ranks, 'rank')} cannot be divided evenly into {replicas} replicas"
     return spec.Degrees(dp=ranks)
 
 
@@ -166,8 +167,8 @@ _OF_SAMPLES = (
 def _of_experts(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     if ranks % int(options["ep"]):
         fitting = [ep for ep in range(1, ranks + 1) if ranks % ep == 0]
-        return (f"{ranks} ranks cannot be divided evenly into groups of ep={options['ep']}"
-                f"{nearest_ep(int(options['ep']), fitting)}")
+        return (f"{plural(ranks, 'rank')} cannot be divided evenly into groups of "
+                f"ep={options['ep']}{nearest_ep(int(options['ep']), fitting)}")
     return spec.Degrees(dp=ranks)
 
 
@@ -212,7 +213,7 @@ def _of_context(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str
     if cp == 1:
         return "one rank has no other to share a sample with: give cp=2 or more"
     if ranks % cp:
-        return f"{ranks} ranks cannot be divided evenly into groups of {cp} (cp)"
+        return f"{plural(ranks, 'rank')} cannot be divided evenly into groups of {cp} (cp)"
     return spec.Degrees(dp=ranks // cp, cp=cp)
 
 
@@ -288,7 +289,7 @@ def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     tp, pp, cp = int(options["tp"]), int(options["pp"]), int(options["cp"])
     parts = f"tp={tp} x pp={pp}" + f" x cp={cp}" * (cp > 1)
     if ranks % (tp * pp * cp):
-        return f"{ranks} ranks cannot be divided evenly into replicas of {parts}"
+        return f"{plural(ranks, 'rank')} cannot be divided evenly into replicas of {parts}"
     degrees = spec.Degrees(dp=ranks // (tp * pp * cp), tp=tp, pp=pp, cp=cp)
     if tp * pp == 1 or sum(degree > 1 for degree in (degrees.dp, cp, tp, pp)) < 2:
         others = "context" if cp > 1 else "data, fsdp, tensor or pipeline"
