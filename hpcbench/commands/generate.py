@@ -44,8 +44,7 @@ def list_(
 def gen_config(
     here: Annotated[Optional[str], typer.Argument(
         metavar="[here]", help="A sweep for this machine, its devices and memory; or acceptance: "
-        "the folder of an acceptance test of --hardware, in -o DIR; or prediction: what carries "
-        "predictions of --from for --ranks.")] = None,
+        "the folder of an acceptance test of --hardware, in -o DIR.")] = None,
     ranks: Annotated[Optional[int], typer.Option(
         min=1, max=MOST_RANKS, metavar="N",
         help="With here: ranks; default: the GPUs here, else the cores.")] = None,
@@ -57,6 +56,10 @@ def gen_config(
         help="File to write, .json, .yaml or .yml; default: print YAML.")] = None,
     source: Annotated[Optional[Path], typer.Option(
         "--from", metavar="FILE", help="Start from this sweep file of any known tool.")] = None,
+    for_prediction: Annotated[Optional[int], typer.Option(
+        "--for-prediction", min=2, max=MOST_RANKS, metavar="N",
+        help="With here or --from: the smallest sweep that carries predictions for N ranks.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
@@ -64,10 +67,15 @@ def gen_config(
 
     Examples:
         hpcbench gen-config here -o here.yaml
-        hpcbench gen-config acceptance --hardware h100-nvlink -o acceptance
+        hpcbench gen-config here --for-prediction 64 -o small.yaml
         hpcbench gen-config --from other.json -o sweep.yaml"""
     from hpcbench.gen_config import generate, generate_here
 
+    if for_prediction:
+        if (here is None) == (source is None) or hardware or here not in (None, "here"):
+            raise UsageError("--for-prediction: give here, or --from FILE alone")
+        say_all(_for_prediction(for_prediction, source, ranks, output, force=force).rstrip("\n"))
+        return
     if here and (offer := offered(CommandSpec).get(f"gen-config {here}")):
         more = {name: value for name, value in (("ranks", ranks), ("source", source)) if value}
         say_all(offer.load()(hardware, output, force=force, **more).rstrip("\n"))
@@ -79,6 +87,21 @@ def gen_config(
     about = (generate_here(ranks, output, force=force) if here else
              generate(hardware, source, output, force=force)).rstrip("\n")
     say_all(as_field(str(output)) if output and quiet else about)
+
+
+def _for_prediction(
+    wanted: int, source: Path | None, ranks: int | None, output: Path | None, *, force: bool,
+) -> str:
+    """Return the sweep for predictions of a file, or of this machine with ``ranks`` on a node."""
+    from hpcbench.gen_config import read_sweep, sweep_here
+    from hpcbench.launch.probe import probe_here
+
+    offer = offered(CommandSpec).get("gen-config --for-prediction")
+    if offer is None:
+        raise UsageError("--for-prediction: predictions are not part of this installation")
+    base = read_sweep(source) if source else sweep_here(probe_here(), ranks)
+    text: str = offer.load()(base, wanted, output, force=force)
+    return text
 
 
 def gen_data(

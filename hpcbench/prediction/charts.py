@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import NamedTuple
 
 from hpcbench.answers.answer import Run
@@ -60,6 +61,16 @@ def ranks_along(runs: Sequence[Run], ranks: Sequence[int]) -> list[int]:
     known = {run.results.run.world_size for run in runs}
     between = (min(known) << doubling for doubling in range(max(ranks).bit_length()))
     return sorted({*known, *(n for n in between if n < max(ranks))} - {*ranks})
+
+
+def draw(found: Predictions, ranks: Collection[int], runs: Sequence[Run], path: Path) -> None:
+    """Draw the charts, numbered from the second one on. Raises UsageError, FileError."""
+    from hpcbench.report.answer_lines import check_plot_name
+    from hpcbench.report.plots import plot_numbered
+
+    check_plot_name(path)
+    plot_numbered([*charts(found, ranks)], "predicted from " + ", ".join(
+        run.path for run in runs), path)
 
 
 def charts(found: Predictions, ranks: Collection[int]) -> Iterator[Chart]:

@@ -116,6 +116,8 @@ def _timed(run: Run, item: CaseResult) -> TimedCase | str:
     demand = next(iter(run.facts(item, StepDemand)), None)
     if demand is None:
         return f"of {case.workload.name}, which no law describes so"
+    if demand.missing:
+        return f"of {case.workload.name}: {demand.missing}"
     ends = stats.reliable_interval
     error = (ends[1] - ends[0]) / stats.median_s / _TO_STANDARD_ERROR if ends else _UNKNOWN_ERROR
     return TimedCase(

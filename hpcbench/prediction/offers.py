@@ -6,6 +6,6 @@ from hpcbench.registry import CommandSpec, TopicSpec
 
 COMMANDS = (CommandSpec("predict", "hpcbench.prediction.commands.predict:predict",
                         heading="Many nodes, many weeks"),
-            CommandSpec("gen-config prediction",
+            CommandSpec("gen-config --for-prediction",
                         "hpcbench.prediction.sweeps:write_prediction_sweep", heading=""))
 TOPICS = (TopicSpec("predictions", "hpcbench.prediction.topic:TOPIC"),)

@@ -90,6 +90,14 @@ class Predictions:
     left_out: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
+    def on(self, ranks: Sequence[int]) -> Predictions:
+        """Return those for some numbers of ranks. Raises UsageError if there are none."""
+        cases = tuple(one for one in self.cases if one.ranks in ranks)
+        if not cases:
+            raise UsageError(f"the plan for {', '.join(map(str, ranks))} ranks has no case to "
+                             "predict")
+        return replace(self, cases=cases)
+
 
 @dataclass(frozen=True)
 class Basis:
@@ -103,6 +111,12 @@ class Basis:
         return {key: StepLaw(own, self.laws, Using(
             own[0].item.case.backend, own[0].key[2], own[0].item.case.workload.dtype))
             for key, own in steps_of(self.cases).items()}
+
+    @cached_property
+    def shapes(self) -> Sequence[tuple[StepLaw, Key, Mapping[str, Any]]]:
+        """Return each law of steps, what must be the same for it, and its axes that must be."""
+        return [(law, _way(one.item.case, one.work, one.key[2]), _computing(
+            one.item.case, one.axes)) for law in self.steps.values() for one in law.cases[:1]]
 
     @cached_property
     def calls(self) -> Mapping[Key, Sequence[TimedCase]]:
@@ -220,8 +234,8 @@ def _predicted(case: Case, place: JobShape, basis: Basis, price: float | None) -
 def _step(case: Case, place: JobShape, basis: Basis) -> StepTime:
     """Return the time of a case, of a collective by its own law. Raises Refused."""
     demand, key = planned_fact(case, StepDemand), basis.key_of(case)
-    if demand is None:
-        raise Refused(f"no law describes this {case.workload.name}")
+    if demand is None or demand.missing:
+        raise Refused(demand.missing if demand else f"no law describes this {case.workload.name}")
     if planned_fact(case, IsolatedCall):
         (call,) = demand.calls
         device = basis.device_of(case).partition(":")[0]
@@ -236,29 +250,30 @@ def _step(case: Case, place: JobShape, basis: Basis) -> StepTime:
 def _shapes_beside(case: Case, basis: Basis) -> tuple[list[StepLaw], list[StepLaw]]:
     """Return the laws of steps that differ in whole numbers or the model alone, the shape; and of
     those that also have another strategy or its options."""
-    work = case.workload
-    wanted = _computing(work.choice().axes, work.features.selectors)
-    others = {name for name in wanted if name.startswith(_OF_STRATEGY)}
+    way = _way(case, planned_fact(case, CallWork), basis.device_of(case).partition(":")[0])
+    wanted = _computing(case, case.workload.choice().axes)
     alike, rest = [], []
-    for law in basis.steps.values():
-        of = law.cases[0].item.case
-        if (of.kind, of.backend, of.env, law.using.device) != (
-                case.kind, case.backend, case.env, basis.device_of(case).partition(":")[0]):
-            continue
-        own = _computing(law.cases[0].axes, of.workload.features.selectors)
+    for law, of, own in basis.shapes:
         differ = {name for name in wanted.keys() | own.keys() if wanted.get(name) != own.get(name)}
-        if not differ:
+        if of == way and not differ:
             alike.append(law)
-        elif all(name in others or name.startswith(_OF_STRATEGY) for name in differ):
+        elif of == way and all(name.startswith(_OF_STRATEGY) for name in differ):
             rest.append(law)
     return alike, rest
+
+
+def _way(case: Case, work: CallWork | None, device: str) -> Key:
+    """Return what must be the same for seconds a FLOP to be: of tokens they are not those of
+    images."""
+    return (case.kind, case.backend, case.env, device, bool(work and work.tokens))
 
 
 _OF_STRATEGY = ("strategy", "options.")
 
 
-def _computing(axes: Mapping[str, Any], selectors: Mapping[str, str]) -> dict[str, Any]:
+def _computing(case: Case, axes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the axes that are no extents and not the model: what must be alike."""
+    selectors = case.workload.features.selectors
     return {name: value for name, value in axes.items() if name.startswith("options.") or (
         (not isinstance(value, int) or isinstance(value, bool))
         and (name not in selectors or name in _OF_STRATEGY))}
@@ -367,13 +382,4 @@ def _notes(runs: Sequence[Run], world_sizes: Sequence[int], basis: Basis) -> Ite
     if max(world_sizes) > most:
         farthest = max(world_sizes)
         yield (f"{farthest} ranks are {math.log2(farthest / most):.1f} doublings beyond the {most} "
-               f"that were measured; runs on {halving_ranks(farthest, most)} ranks would halve the "
-               "intervals")
-
-
-def halving_ranks(ranks: int, most: int) -> int:
-    """Return the least doubling of the ``most`` ranks measured from which a prediction for
-    ``ranks`` has errors half as large, as they grow with 1 + the doublings between."""
-    doublings = math.log2(ranks / most)
-    wanted = max((doublings + 1) / 2 - 1, 0)
-    return int(min(most * 2 ** math.ceil(doublings - wanted - 1e-9), ranks))
+               "that were measured: --next FILE writes the sweep that halves the intervals")

@@ -12,13 +12,14 @@ from typing import Any
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Config
 from hpcbench.errors import UsageError, job_command_line
-from hpcbench.gen_config import Sweep, read_sweep, write_sweep
+from hpcbench.gen_config import Sweep, write_sweep
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.order import plan_estimate_s
-from hpcbench.prediction.laws import ALGORITHMS, FEWEST_RANK_COUNTS
+from hpcbench.prediction.laws import ALGORITHMS, FEWEST_RANK_COUNTS, TAIL
 from hpcbench.prediction.measured import JobShape, key_of, planned_fact
 from hpcbench.reduce.kind_facts import IsolatedCall, StepDemand
+from hpcbench.statistics.order import t_quantile
 from hpcbench.units import plural
 from hpcbench.views.chart import file_name
 
@@ -28,41 +29,78 @@ _FACTOR = 4
 """Neighbouring sizes of isolated calls lie so far apart."""
 
 
-def write_prediction_sweep(
-    hardware: str | None, output: Path | None, *, force: bool, source: Path | None = None,
-    ranks: int | None = None,
-) -> str:
-    """Return the sweep that predicts a file's cases on ``ranks`` ranks, or, after writing it to
-    ``output``, a line about that. Raises UsageError, ConfigError, FileError."""
-    if source is None or ranks is None or hardware is not None:
-        raise UsageError("gen-config prediction: give --from FILE, the sweep to predict, and "
-                         "--ranks N, for how many")
-    return write_sweep(sweep_for(read_sweep(source).content, ranks), output, force=force)
+def write_prediction_sweep(base: Sweep, ranks: int, output: Path | None, *, force: bool) -> str:
+    """Return the sweep that predicts the cases of another on ``ranks`` ranks, or, after writing it
+    to ``output``, a line about that. Raises UsageError, ConfigError, FileError."""
+    return write_sweep(sweep_for(base, ranks), output, force=force)
 
 
-def sweep_for(sweep: Mapping[str, Any], ranks: int) -> Sweep:
-    """Return the sweep that carries predictions of a sweep's cases on ``ranks`` ranks."""
-    raw = on_all_ranks(sweep)
-    own = check_config(raw, "predicted")
-    every = make_plan(own, ranks).cases
+def sweep_for(base: Sweep, ranks: int) -> Sweep:
+    """Return the sweep that carries predictions of another on ``ranks`` ranks. One for this machine
+    (`Sweep.ranks`, those of a node) has its steps and what they call alone."""
+    raw = on_all_ranks(base.content)
+    raw["benchmarks"] = [block for block in raw["benchmarks"] if _has_law(
+        raw, block, ranks, only_steps=base.ranks is not None)]
+    on_node = base.ranks or raw.get("hardware", {}).get("num_devices") or ranks
+    planned = planned_on(raw, ranks)
+    counts = rank_counts(check_config(raw, "predicted"), planned, ranks, on_node)
+    return carrying(raw, planned, JobShape(ranks, min(ranks, on_node)), counts,
+                     f"Made by gen-config --for-prediction {ranks}: run it")
+
+
+def cases_of(raw: Mapping[str, Any], ranks: int) -> tuple[Case, ...]:
+    return make_plan(check_config(raw, "predicted"), ranks).cases
+
+
+def planned_on(raw: Mapping[str, Any], ranks: int) -> list[Case]:
+    """Return the cases of a sweep on so many ranks. Raises UsageError if there are none."""
+    every = cases_of(raw, ranks)
     planned = [case for case in every if not case.skip and case.world_size == ranks]
     if not planned:
         raise UsageError(f"the plan for {plural(ranks, 'rank')} has no case to predict: "
                          f"{next((case.skip for case in every if case.skip), 'none is planned')}")
-    on_node = (raw.get("hardware") or {}).get("num_devices") or ranks
-    own_hardware = {"hardware": raw["hardware"]} if raw.get("hardware") else {}
-    content = {**own_hardware, "name": "for-prediction",
+    return planned
+
+
+def carrying(
+    raw: Mapping[str, Any], planned: Sequence[Case], place: JobShape, counts: Sequence[int],
+    why: str,
+) -> Sweep:
+    """Return the sweep of the blocks and the calls of planned cases, to run on ``counts`` ranks."""
+    hardware = {name: value for name, value in raw.get("hardware", {}).items() if value}
+    content = {**({"hardware": hardware} if hardware else {}),
+               "name": "for-prediction",
                "measure": {"passes": PASSES, "iterations": ITERATIONS},
-               "benchmarks": [*raw["benchmarks"], *call_blocks(planned, JobShape(
-                   ranks, min(ranks, on_node)))]}
+               "benchmarks": [*raw["benchmarks"], *call_blocks(planned, place)]}
     checked = check_config(content, "for-prediction")
-    counts = rank_counts(own, planned, ranks, on_node)
     minutes = sum(plan_estimate_s(make_plan(checked, count)) for count in counts) / 60
+    nodes = f", {place.on_node} on a node" if place.ranks > place.on_node else ""
     return Sweep(content, (
-        f"Made by gen-config prediction for {plural(ranks, 'rank')}: run it on each of these "
-        f"numbers of ranks, about {max(minutes, 1):.0f} min in all by assumed rates.",
+        f"{why} on {', '.join(map(str, counts))} ranks{nodes}, about {max(minutes, 1):.0f} "
+        "min in all by assumed rates.",
         *(job_command_line(count, "run", "FILE") for count in counts),
-        f"Then: hpcbench predict RESULTS... --world-size {ranks}"), ranks=counts[-1])
+        f"Then: hpcbench predict RESULTS... --world-size {place.ranks} --ranks-per-node "
+        f"{place.on_node}"), ranks=counts[-1])
+
+
+def next_ranks(counts: Sequence[int], ranks: int) -> tuple[int, ...]:
+    """Return the numbers of ranks to measure next beside ``counts``, for intervals half as wide:
+    those that a law lacks, or the least doubling of the most whose Student's t and doublings to
+    ``ranks`` halve; else ``ranks`` themselves, which then rest on no law over ranks."""
+    known, most = len(counts), max(counts)
+    doublings = [most << at for at in range(1, 64) if most << at < ranks]
+    if known < FEWEST_RANK_COUNTS:
+        return (*doublings, ranks)[:FEWEST_RANK_COUNTS - known]
+
+    def width(known: int, most: int) -> float:
+        return t_quantile(TAIL, known - 1) * (1 + max(0.0, math.log2(ranks / most)))
+    return next(((one,) for one in doublings if 2 * width(known + 1, one) <= width(known, most)),
+                (ranks,))
+
+
+def _has_law(raw: Mapping[str, Any], block: Any, ranks: int, *, only_steps: bool) -> bool:
+    return any(planned_fact(case, StepDemand) and not (only_steps and planned_fact(
+        case, IsolatedCall)) for case in cases_of({**raw, "benchmarks": [block]}, ranks))
 
 
 def on_all_ranks(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,15 +135,20 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 def call_blocks(planned: Sequence[Case], place: JobShape) -> Iterator[dict[str, Any]]:
     """Yield a block for each backend, device and collective that cases of several calls make, with
-    sizes from below the least to above the largest; those of groups in a node on as many ranks."""
+    sizes from below the least to above the largest; those of groups in a node on as many ranks.
+    None for what the cases measure themselves."""
     sizes: dict[tuple[str, str, str, int], set[float]] = {}
+    own: dict[tuple[str, str, str, int], set[float]] = {}
     for case in planned:
-        demand = None if planned_fact(case, IsolatedCall) else planned_fact(case, StepDemand)
+        demand = planned_fact(case, StepDemand)
+        found = own if planned_fact(case, IsolatedCall) else sizes
         for call in demand.calls if demand else ():
             if call.ranks > 1 and call.collective in ALGORITHMS and call.size_bytes > 0:
                 few = call.ranks if place.has_one_node(call) and place.ranks > place.on_node else 0
                 key = (case.backend, case.device, call.collective, few)
-                sizes.setdefault(key, set()).add(call.size_bytes)
+                found.setdefault(key, set()).add(call.size_bytes)
+    sizes = {key: called for key, called in sizes.items() if not (
+        key in own and min(own[key]) <= min(called) and max(called) <= max(own[key]))}
     usual = json.loads(Path(__file__).with_name("calls.json").read_bytes())
     for (backend, device, collective, few), called in sizes.items():
         block = {key: collective if value == "$call" else value for key, value in usual.items()}

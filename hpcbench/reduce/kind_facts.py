@@ -162,10 +162,12 @@ class RepeatedCall:
 
 @dataclass(frozen=True, slots=True)
 class StepDemand:
-    """What the busiest rank of a case does in one call, or step: FLOPs, and collectives."""
+    """What the busiest rank of a case does in one call, or step: FLOPs, and collectives; or
+    ``missing``, why no plan can know that."""
 
     flops: float
     calls: tuple[RepeatedCall, ...]
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,8 @@ import @traffic.json -o @new.json
 lint @traffic.json
 from-command "mpirun -np 2 osu_bcast" -o @new.yaml
 gen-config --from @sweep.json -o @new.yaml
-gen-config prediction --from @sweep.json --ranks 8 -o @new.yaml
+gen-config --from @sweep.json --for-prediction 8 -o @new.yaml
+predict @run --world-size 8 --next @new.yaml --plot @new.png
 predict @run --world-size 8 --sweep @sweep.json --traffic @traffic.json
 gen-config here --ranks 2 -o @new.yaml
 gen-data @new.bin --tokens 10 --vocab 7

@@ -17,6 +17,7 @@ from bad_input_process import hpcbench
 from hpcbench.answers.answer import CLEAR, Run, TopicOptions
 from hpcbench.config.load import check_config, load_config, read_config
 from hpcbench.errors import UsageError
+from hpcbench.gen_config import Sweep
 from hpcbench.operations.traffic import CallGroup, Signature, TrafficRecord
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
@@ -24,16 +25,16 @@ from hpcbench.prediction import present
 from hpcbench.prediction.charts import MOST_CASES, charts, ranks_along
 from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Points
 from hpcbench.prediction.measured import planned_fact
+from hpcbench.prediction.next_runs import next_sweep
 from hpcbench.prediction.predict import (
     Predicted,
     Predictions,
-    halving_ranks,
     predict,
     predict_recorded,
     sweeps_of,
 )
 from hpcbench.prediction.recorded import recorded_demands
-from hpcbench.prediction.sweeps import sweep_for
+from hpcbench.prediction.sweeps import next_ranks, sweep_for
 from hpcbench.prediction.topic import TOPIC
 from hpcbench.reduce.kind_facts import StepDemand
 from hpcbench.reduce.results_file import new_results
@@ -227,6 +228,23 @@ def test_another_shape_is_predicted_between_measured_ones(layers: int, refused: 
         assert "shape" in found.step.beyond
 
 
+def test_images_have_laws_of_their_own_and_routers_none() -> None:
+    block = SWEEP["benchmarks"][1]
+    images = {"kind": "training", "model": "resnet50", "batch_size": 1, "backend": "gloo",
+              "device": "cpu", "strategies": "data"}
+    routed = {**block, "model": "moe-tiny", "seq_length": 8, "strategies": {"moe": {
+        "ep": 2, "load": "router"}}}
+    sweep = {"benchmarks": [SWEEP["benchmarks"][0], images]}
+    runs = on(1, 2, 4, 8, sweep=sweep)
+    (found,) = predicted(runs, [16], ["resnet50"]).cases
+    assert values(found)[0] == pytest.approx(true_s(found.case), rel=0.05)
+    text = {"benchmarks": [{**block, "strategies": "data"}]}
+    (found,) = predict([check_config(text, "text")], runs, [16]).cases
+    assert "nothing that computes alike" in found.refused
+    (found,) = predict([check_config({"benchmarks": [routed]}, "routed")], runs, [16]).cases
+    assert "router" in found.refused
+
+
 def test_another_strategy_in_place_of_that_of_the_files() -> None:
     found = predicted(on(1, 2, 4, 8), [16], names={"strategy": ["fsdp"]})
     trained = [one for one in found.cases if one.kind == "training"]
@@ -346,9 +364,9 @@ def test_a_sweep_for_a_prediction_names_ranks_that_can_run_it(
     block = {**SWEEP["benchmarks"][1], "strategies": strategies}
     if code:
         with pytest.raises(UsageError):
-            sweep_for({"benchmarks": [block]}, ranks)
+            sweep_for(Sweep({"benchmarks": [block]}), ranks)
         return
-    made = sweep_for({"benchmarks": [block]}, ranks)
+    made = sweep_for(Sweep({"benchmarks": [block]}), ranks)
     counts = [int(line.split()[2]) for line in made.remarks if line.startswith("mpirun")]
     assert len(counts) == 3
     for count in counts:
@@ -365,9 +383,33 @@ def test_what_no_law_describes_is_counted() -> None:
     assert sum(found.left_out.values()) == 3
 
 
-@pytest.mark.parametrize(("ranks", "most", "next_ranks"), [(64, 8, 32), (512, 8, 128), (16, 8, 16)])
-def test_the_ranks_that_halve_an_interval(ranks: int, most: int, next_ranks: int) -> None:
-    assert halving_ranks(ranks, most) == next_ranks
+@pytest.mark.parametrize(("ranks", "counts", "wanted"), [
+    (64, [2, 4, 8], (32,)), (512, [2, 4, 8], (64,)), (16, [2, 4, 8], (16,)), (6, [2, 4, 8], (6,)),
+    (64, [4], (8, 16)), (8, [4], (8,)), (1024, [2, 3, 4, 6, 8, 12, 16], (256,))])
+def test_the_ranks_that_halve_an_interval(
+    ranks: int, counts: list[int], wanted: tuple[int, ...],
+) -> None:
+    """Of Student's t of their number, times 1 + doublings; or the ranks themselves."""
+    assert next_ranks(counts, ranks) == wanted
+
+
+def test_the_sweep_to_run_next_halves_the_intervals(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+
+    def noisy(case: Case) -> float:
+        return true_s(case) * float(np.exp(0.03 * random.standard_normal()))
+
+    runs = on(1, 2, 4, 8, clock=noisy)
+    before = predicted(runs, [64], ["data"])
+    made = next_sweep(sweeps_of(runs), before.cases, runs)
+    assert made.ranks == 32
+    assert {block["kind"] for block in made.content["benchmarks"]} == {"training", "collective"}
+    whole = {**made.content, "benchmarks": json.loads(json.dumps(made.content["benchmarks"]))}
+    runs.append(measured(made.ranks, clock=noisy, sweep=whole))
+    after = predicted(runs, [64], ["data"])
+    widths = [np.log(one.step.time.ends[1] / one.step.time.ends[0])
+              for found in (before, after) for one in found.cases if one.step]
+    assert widths[1] < 0.7 * widths[0]
 
 
 def test_a_prediction_is_no_measurement() -> None:
@@ -460,7 +502,7 @@ def test_advise_names_a_way_that_would_be_faster_on_most_ranks() -> None:
 def test_the_sweep_that_carries_a_prediction_does(tmp_path: Path) -> None:
     wanted, small = tmp_path / "wanted.json", tmp_path / "small.json"
     wanted.write_text(json.dumps({"benchmarks": SWEEP["benchmarks"][1:]}), encoding="utf-8")
-    done = hpcbench("gen-config", "prediction", "--from", str(wanted), "--ranks", "64",
+    done = hpcbench("gen-config", "--from", str(wanted), "--for-prediction", "64",
                     "-o", str(small))
     assert done.returncode == 0, done.stderr
     runs = [measured(n, sweep=read_config(small)) for n in (1, 2, 4, 8)]

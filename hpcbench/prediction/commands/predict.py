@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from hpcbench.answers.answer import Run
     from hpcbench.config.schema import Config
     from hpcbench.operations.traffic import TrafficRecord
+    from hpcbench.prediction.predict import Predictions
+    from hpcbench.texts import Verbosity
 
 
 def predict(
@@ -56,6 +56,9 @@ def predict(
     plot: Annotated[Optional[Path], typer.Option(
         "--plot", metavar="FILE", callback=completion.in_folder,
         help="Also draw times and their parts over ranks (PNG, SVG or PDF).")] = None,
+    next_sweep: Annotated[Optional[Path], typer.Option(
+        "--next", metavar="FILE", callback=completion.in_folder,
+        help="Also write the sweep whose run halves the intervals.")] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
@@ -65,39 +68,38 @@ def predict(
         hpcbench predict results/2 results/4 results/8 --world-size 64
         hpcbench predict results/* --world-size 64,512 --case "gpt2 fsdp"
         hpcbench predict results/* --world-size 512 --json"""
-    from hpcbench.prediction import charts, present
-    from hpcbench.prediction.predict import predict as predictions
-    from hpcbench.prediction.predict import predict_recorded
-    from hpcbench.report.answer_lines import check_plot_name, opened
+    from hpcbench.prediction import charts, next_runs
+    from hpcbench.prediction import predict as laws
+    from hpcbench.report.answer_lines import opened
+
+    verbosity, ranks = verbosity_of(verbose, quiet), _numbers(world_size)
+    if traffic and (sweep or model or strategy or only or next_sweep):
+        raise UsageError("--traffic: predicts recorded calls; leave the options of cases away")
+    verbosity.details([f"reads {path.absolute()}" for path in files])
+    with opened(files) as runs, verbosity.stage("laws"):
+        sweeps = [] if traffic else _sweeps(runs, sweep, model, strategy)
+        every = [*ranks, *(charts.ranks_along(runs, ranks) if plot else ())]
+        found = laws.predict_recorded(_record(traffic), runs, every, on_node) if traffic else (
+            laws.predict(sweeps, runs, every, only or (), price=price, on_node=on_node))
+        if next_sweep:
+            next_runs.write_next(sweeps, found.on(ranks), runs, next_sweep)
+        if plot:
+            charts.draw(found, ranks, runs, plot)
+    _print(found.on(ranks), verbosity, as_json=as_json)
+
+
+def _print(found: Predictions, verbosity: Verbosity, *, as_json: bool) -> None:
+    from hpcbench.prediction import present
     from hpcbench.report.terminal import Sentence, print_document, print_lines
 
-    verbosity = verbosity_of(verbose, quiet)
-    verbosity.details([f"reads {path.absolute()}" for path in files])
-    if traffic and (sweep or model or strategy or only):
-        raise UsageError("--traffic: predicts recorded calls; leave the options of cases away")
-    ranks = _numbers(world_size)
-    if plot:
-        check_plot_name(plot)
-    with opened(files) as runs, verbosity.stage("laws"):
-        predicted = partial(predict_recorded, _record(traffic), runs, on_node=on_node) if (
-            traffic) else partial(predictions, _sweeps(runs, sweep, model, strategy), runs,
-                                  only=only or (), price=price, on_node=on_node)
-        every = predicted([*ranks, *(charts.ranks_along(runs, ranks) if plot else ())])
-        asked = tuple(one for one in every.cases if one.ranks in ranks)
-        found = replace(every, cases=asked) if asked else predicted(ranks)
-    if plot:
-        from hpcbench.report.plots import plot_numbered
-
-        origin = f"predicted from {', '.join(map(str, files))}"
-        verbosity.details(f"draws {path}" for path in plot_numbered(
-            [*charts.charts(every, ranks)], origin, plot))
     if as_json:
         print_document(present.plain(found))
         return
-    table = present.table(found)
+    table, quiet = present.table(found), verbosity.is_quiet
     lines = [table] if table and not quiet else []
     told = [] if quiet else [Sentence(text) for text in present.sentences(found)]
-    print_lines([*lines, *told, Sentence(present.result(found), style="bold")], whole=verbose)
+    print_lines([*lines, *told, Sentence(present.result(found), style="bold")],
+                whole=verbosity.is_verbose)
 
 
 def _record(path: Path) -> TrafficRecord:

@@ -66,8 +66,11 @@ def work(item: CaseResult, values: Values) -> CallWork | None:
 def demand(item: CaseResult) -> StepDemand | None:
     """Return the FLOPs and calls of a step of the busiest rank; None where plans predict none."""
     of = training_of(item.case)
-    if of.of_images or is_routed(of) or not is_predicted(of):
+    if not is_predicted(of):
         return None
+    if is_routed(of):
+        return StepDemand(0.0, (), "its router decides in each step how many tokens travel: "
+                          "predict it with load=balanced")
     flops, grouped_calls = busiest_calls(of)
     return StepDemand(flops, tuple(RepeatedCall(
         each.calls.collective, each.ranks, each.stride, each.calls.count,
