@@ -262,10 +262,10 @@ def _shapes_beside(case: Case, basis: Basis) -> tuple[list[StepLaw], list[StepLa
     return alike, rest
 
 
-def _way(case: Case, work: CallWork | None, device: str) -> Key:
+def _way(case: Case, whole: CallWork | None, device: str) -> Key:
     """Return what must be the same for seconds a FLOP to be: of tokens they are not those of
     images."""
-    return (case.kind, case.backend, case.env, device, bool(work and work.tokens))
+    return (case.kind, case.backend, case.env, device, bool(whole and whole.tokens))
 
 
 _OF_STRATEGY = ("strategy", "options.")

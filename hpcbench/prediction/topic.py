@@ -4,7 +4,7 @@ than the fastest that was?"""
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from hpcbench.answers.answer import (
@@ -15,7 +15,6 @@ from hpcbench.answers.answer import (
     Run,
     Topic,
     TopicOptions,
-    interval_text,
     plain_table,
     range_of,
     with_command,
@@ -27,7 +26,7 @@ from hpcbench.prediction.predict import Predicted, predict_unmeasured, sweeps_of
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork
 from hpcbench.statistics.order import Interval
-from hpcbench.units import plural
+from hpcbench.units import plural, three_digits
 from hpcbench.views.chart import Chart
 from hpcbench.views.labels import short_labels
 from hpcbench.views.table import Column, Row, Show, Table
@@ -86,15 +85,21 @@ def _answers(found: Sequence[PredictedWay]) -> Iterator[Answer]:
     names = short_labels(label for one in found for label in (one.label, one.beside))
     faster = [one for one in found if one.ratio.ends[0] > 1]
     for one in sorted(faster, key=lambda one: -one.ratio.value):
-        yield Answer(CLEAR, f"predicted: {names[one.label]} would be {interval_text(one.ratio)} "
-                     f"times as fast as {names[one.beside]}, the fastest measured on "
-                     f"{plural(one.ranks, 'rank')}", remedy="measure it")
-    open_ones = [one for one in found if one.ratio.holds(1.0)]
-    if open_ones:
-        yield Answer(CANNOT_TELL, f"predicted: {plural(len(open_ones), 'way')} may or may not be "
-                     "faster than the fastest measured", remedy="measure more numbers of ranks")
+        yield Answer(CLEAR, _sentence(one, names), remedy="measure it")
+    if open_ones := [one for one in found if one.ratio.holds(1.0)]:
+        best = max(open_ones, key=lambda one: one.ratio.value)
+        more = f"; as uncertain: {len(open_ones) - 1} more" * (len(open_ones) > 1)
+        yield Answer(CANNOT_TELL, _sentence(best, names) + more,
+                     remedy="measure more numbers of ranks")
     elif found and not faster:
         yield Answer(NONE, "predicted: no way that was not measured on most ranks is faster")
+
+
+def _sentence(one: PredictedWay, names: Mapping[str, str]) -> str:
+    low, high = map(three_digits, one.ratio.ends)
+    return (f"predicted: {names[one.label]} would be {three_digits(one.ratio.value)} times ({low} "
+            f"to {high}) as fast as {names[one.beside]}, the fastest measured on "
+            f"{plural(one.ranks, 'rank')}")
 
 
 def predicted_tables(record: PredictedWays) -> Iterator[Table]:
