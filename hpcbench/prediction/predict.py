@@ -47,10 +47,10 @@ from hpcbench.prediction.sweeps import on_all_ranks
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork, IsolatedCall, StepDemand
 from hpcbench.statistics.order import Interval
-from hpcbench.units import HOUR_S, format_seconds, grouped
+from hpcbench.units import HOUR_S, grouped, plural
 
-MOST_TOLD = 1000
-"""Ends of an interval farther apart, by this factor, are not told."""
+MOST_NAMED = 3
+"""Differences of files that are named."""
 WIDEST = 4.0
 """An interval that ends above so many times its value says nothing."""
 
@@ -281,12 +281,9 @@ def _computing(case: Case, axes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _certain(step: StepTime) -> StepTime:
     """Return the time of a step. Raises Refused where its interval is too wide to say anything."""
-    low, high = step.time.ends
-    if high > WIDEST * step.time.value:
-        ends = (f"be {format_seconds(low)} to {format_seconds(high)}" if high < MOST_TOLD * low
-                else f"span more than a factor of {MOST_TOLD}")
-        raise Refused(f"its 95 % interval would {ends}: measure more numbers of ranks, with more "
-                      "passes")
+    if step.time.ends[1] > WIDEST * step.time.value:
+        raise Refused(f"its 95 % interval would reach over {WIDEST:g} times its value: measure "
+                      "more numbers of ranks, with more passes")
     return step
 
 
@@ -366,20 +363,24 @@ def _with_rates(one: Predicted, known: Sequence[TimedCase], price: float | None)
 
 
 def _notes(runs: Sequence[Run], world_sizes: Sequence[int], basis: Basis) -> Iterator[str]:
-    yield from doubts_of((run.path, run.results) for run in runs)
-    if differ := other_differences([(run.path, run.results) for run in runs]):
-        yield f"the files also differ in {', '.join(differ)}, which no law describes"
+    named = [(run.path, run.results) for run in runs]
+    doubts = [*doubts_of(one for one in named if one[1].run.world_size > 1)]
+    others = f"; nor {plural(len(doubts) - 1, 'other run')}" * (len(doubts) > 1)
+    yield from (f"{first}{others}" for first in doubts[:1])
+    if differ := other_differences(named):
+        more = f" and {len(differ) - MOST_NAMED} more" * (len(differ) > MOST_NAMED)
+        yield (f"the files also differ in {', '.join(differ[:MOST_NAMED])}{more}, which no law "
+               "describes")
     by_call = grouped((key[:3], key) for key in basis.laws.laws)
-    for (collective, backend, _device), keys in by_call.items():
-        if len({key.rest for key in keys}) > 1 and basis.steps:
-            yield (f"{collective} of {backend} was measured in several ways: steps take that of "
-                   "their dtype, by single calls")
-    for key, law in basis.laws.laws.items():
-        if law.misfit:
-            yield (f"{key.collective} of {key.backend}: medians scatter by {law.misfit:.0%} around "
-                   "their law, more than their own errors: contention, or steps it does not have")
-    most = max(run.results.run.world_size for run in runs)
-    if max(world_sizes) > most:
-        farthest = max(world_sizes)
+    if several := [f"{call} of {backend}" for (call, backend, _), keys in by_call.items()
+                   if len({key.rest for key in keys}) > 1 and basis.steps]:
+        yield (f"{', '.join(several)}: measured in several ways; steps take that of their dtype, "
+               "by single calls")
+    if poor := {f"{key.collective} of {key.backend}": law.misfit
+                for key, law in basis.laws.laws.items() if law.misfit}:
+        yield (f"{', '.join(poor)}: medians scatter by up to {max(poor.values()):.0%} around their "
+               "laws, more than their own errors: contention, or steps they do not have")
+    most, farthest = max(results.run.world_size for _, results in named), max(world_sizes)
+    if farthest > most:
         yield (f"{farthest} ranks are {math.log2(farthest / most):.1f} doublings beyond the {most} "
                "that were measured: --next FILE writes the sweep that halves the intervals")

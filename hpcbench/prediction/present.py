@@ -106,8 +106,8 @@ def _end(value: float) -> float | None:
 def _plain(one: Predicted) -> dict[str, Any]:
     of_step = {} if one.step is None else {
         "time_s": _ends(one.step.time), "beyond": [*one.step.beyond],
-        "parts": [{"name": part.name, "seconds": part.seconds, "error_s": part.error_s}
-                  for part in one.step.terms]}
+        "parts": [{"name": part.name, "seconds": part.seconds, "error_s": part.error_s,
+                   "beyond": [*part.beyond]} for part in one.step.terms]}
     return {
         "label": one.label, "kind": one.kind or None, "ranks": one.ranks,
         "status": REFUSED if one.step is None else PREDICTED, "refused": one.refused or None,

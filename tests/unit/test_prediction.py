@@ -469,7 +469,8 @@ def test_a_law_that_does_not_describe_its_medians_says_so() -> None:
         return true_s(case) * (1 if case.world_size % 3 else 1.6)
 
     notes = " ".join(predicted(on(2, 3, 4, 6, 8, clock=stepped), [16]).notes)
-    assert "all_reduce of gloo: medians scatter" in notes
+    assert "all_reduce of gloo, all_gather of gloo, reduce_scatter of gloo: medians" in notes
+    assert notes.count("scatter by up to") == 1
     assert "scatter" not in " ".join(predicted(on(2, 4, 8), [16]).notes)
 
 
