@@ -48,7 +48,8 @@ def test_every_strategy_computes_what_one_process_does(
         {**TINY, "name": "experts", "model": "moe-tiny", "accumulation": 2, "dtype": "bf16",
          "strategies": {"moe": {"load": "lognormal:1", "dedup": ["rank", "expert"],
                                 "capacity_factor": ["none", 1], "dispatch": ["dtype", "fp8"]}}},
-        {**TINY, "name": "router", "model": "moe-tiny", "accumulation": 2, "strategies": {"moe": [
+        {**TINY, "name": "router", "model": "moe-tiny", "accumulation": 2, "checkpointing": "full",
+         "strategies": {"moe": [
             {"load": "router", "dedup": ["rank", "expert"], "capacity_factor": 1.25,
              "dispatch": "fp8"}]}},
         {**TINY, "name": "latents", "model": "mla-tiny", "strategies": {"moe": [

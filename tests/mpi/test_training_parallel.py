@@ -74,7 +74,8 @@ OF_FOUR = [
      "strategies": {"hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}},
     {**SMALL, "name": "context_of_four", "layers": 1, "strategies": {"context": {}}},
     {**SMALL, "name": "experts_of_four", "model": "moe-tiny", "layers": 2, "heads": 4,
-     "kv_heads": 2, "strategies": {"moe": {"ep": [2, 4], "load": "zipf:1", "dispatch": "fp8"}}},
+     "kv_heads": 2, "checkpointing": "selective", "strategies": {
+         "moe": {"ep": [2, 4], "load": "zipf:1", "dispatch": "fp8"}}},
     {**SMALL, "name": "shared_keys", "layers": 1, "kv_heads": 2, "vocab": 64, "strategies": {
         "tensor": [{}, TOGETHER]}},
     {**SMALL, "name": "cp_tp", "layers": 1, "vocab": 64, "strategies": {"hybrid": [

@@ -197,7 +197,7 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"strategies": "moe"}, "has no experts"),
     ({"strategies": "fsdp", "model": "mixtral-8x7b"}, "only strategy moe"),
     ({"strategies": {"moe": {"load": "matrix"}}, "model": "mixtral-8x7b"}, "load matrix"),
-    ({"strategies": "moe", "model": "moe-tiny", "checkpointing": "full"}, "take attention"),
+    ({"strategies": "moe", "model": "moe-tiny", "checkpointing": "operators"}, "selective or full"),
     ({"strategies": {"moe": {"load": "max_over_mean:5"}}, "model": "mixtral-8x7b"},
      "at most 4 x the mean"),
     ({"strategies": {"moe": {"load": "router"}}, "model": "moe-tiny", "communication": "off"},

@@ -60,6 +60,8 @@ def test_code_for_the_cpu_is_right(place: Place) -> None:
 @pytest.mark.usefixtures("_uncoded")
 @pytest.mark.parametrize(("strategy", "options", "changes", "count"), [
     ("lora", {"over": "fsdp"}, {"dtype": "bf16"}, 3),  # the first block's input has no gradient
+    ("moe", {"ep": 1, "load": "router"}, {"model": "moe-tiny", "checkpointing": "full",
+     "sizes": SIZES | {"heads": 4, "kv_heads": 2}}, 3),  # of experts' blocks attention
     *(pytest.param(*case, marks=pytest.mark.soak) for case in (
         ("single", {}, {"dtype": "bf16"}, 2),
         ("fsdp", {}, {"library": "transformers", "model": "mistral-7b", "dtype": "bf16",

@@ -203,6 +203,8 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
     ("activations", {"strategies": ["data", "fsdp"], "precision": "fp8_rowwise"}),
     ("activations", {"strategies": "moe", "model": "mla-tiny", "layers": 3,
                      "checkpointing": ["none", "attention"]}),
+    ("activations", {"model": "moe-tiny", "heads": 4, "kv_heads": 2, "checkpointing": [
+        "none", "full"], "strategies": {"moe": {"load": "zipf:1"}}}),
     ("weights", {"strategies": {"qlora": {"over": "data"}}})])
 def test_a_step_takes_what_is_predicted(benchmark: Any, shape: str, block: dict[str, Any]) -> None:
     for one in benchmark.compared(shape, {"dtype": "bf16", "layers": 5, **block}):
@@ -224,9 +226,9 @@ STRATEGIES: list[dict[str, Any]] = [
         "moe": [{"load": "zipf:1", "dedup": ["rank", "expert"]},
                 {"load": "zipf:1", "capacity_factor": 0.7, "dispatch": "fp8"}]}},
     {"model": "moe-tiny", "layers": 2, "vocab": 256, "heads": 4, "kv_heads": 2,
-     "strategies": "moe", "checkpointing": "attention"},
+     "strategies": "moe", "checkpointing": ["attention", "full", "selective"]},
     {"model": "mla-tiny", "layers": 2, "vocab": 256, "strategies": {"moe": {"load": "zipf:1"}},
-     "checkpointing": ["none", "attention"], "documents": [1, 3]},
+     "checkpointing": ["none", "attention", "full"], "documents": [1, 3]},
     {"strategies": {"lora": [{"over": ["data", "fsdp"]}, {"targets": ["qv", "mlp"]},
                              {"variant": "dora", "over": ["data", "fsdp"]}]},
      "checkpointing": ["full", "attention"]},

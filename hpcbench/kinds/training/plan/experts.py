@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from hpcbench.kinds.training.plan.model_file import architecture_of
-from hpcbench.kinds.training.plan.models import ATTENTION, Parameters, shape_of
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.models import Parameters, shape_of
+from hpcbench.kinds.training.plan.workload import OFFLOAD, Training
 from hpcbench.operations.loads import BALANCED, FP8, MATRIX, SAME, Load, Routing, route
 from hpcbench.operations.models import Experts, LatentAttention
 
@@ -182,11 +182,10 @@ def unfit_experts(work: Training) -> str | None:
          f"the {shards} ranks that have the same{others}"),
         (spread.load.name == MATRIX, "load matrix: says which ranks rows go to, not which experts "
          "a token has; primitive ep_dispatch_combine takes it"),
-        (work.checkpointing not in ("none", ATTENTION), f"checkpointing {work.checkpointing}: "
-         f"tokens would travel again in backward, which is not built; take {ATTENTION}"),
+        (work.checkpointing in ("operators", OFFLOAD), f"checkpointing {work.checkpointing}: what "
+         "experts keep of it is not planned; take selective or full"),
         (spread.router and not work.trains, f"load {ROUTER}: ranks that compute or hear nothing of "
-         "one another do not know where tokens go; give another load"),
-        (work.compile, "compile: a block with experts has no one shape"))
+         "one another do not know where tokens go; give another load"))
     return next((why for holds, why in reasons if holds), None) or spread.load.unfit(
         experts.number, experts.per_token)
 

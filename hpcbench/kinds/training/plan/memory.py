@@ -274,28 +274,37 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     if isinstance(rank.shape, any_model.ResNetShape):
         return _of_images(rank, rank.shape)
     kept, shape = step.kept, rank.shape
-    if step.layout.experts and shape.experts:
-        return _with_experts(rank, shape)
-    full = steps.block_bytes(shape, kept)
+    kinds = [models.has_experts(shape, number) for number in stage.blocks]
+    made = {kind: _block_bytes(rank, shape, has_experts=kind) for kind in {*kinds}}
+    full, works = zip(*(made[kind] for kind in kinds), strict=True)
     offloads = work.checkpointing == OFFLOAD
-    less = 0 if offloads else steps.recomputed_bytes(shape, kept, work.checkpointing)
-    again = [offloads or models.is_recomputed(work.checkpointing, number)
-             for number in stage.blocks]
+    left = 0 if offloads else steps.recomputed_bytes(shape, kept, work.checkpointing)
+    of_rest = steps.block_bytes(shape, kept) if work.checkpointing == models.ATTENTION else None
+    # what each block does not keep
+    again = [((of_rest or one) - left) * (offloads or models.is_recomputed(
+        work.checkpointing, number)) for number, one in zip(stage.blocks, full, strict=True)]
     before = stage.first * steps.embedding_bytes(shape, kept)
     behind = stage.last * steps.head_bytes(shape, kept)
     logits = steps.logits_of(shape,
                              kept) * kept.element if stage.last and step.layout.pipeline else 0
     unkept = 0 if again[0] else steps.unkept_bytes(shape, kept)
-    everything = sum(less if each else full for each in again) + before + behind + logits - unkept
-    works = steps.working_bytes(shape, kept)
-    # A block that is computed again has what it kept before among the rest.
-    block = [works + (full - less if each else 0) for each in (again[-1], again[0])]
+    everything = sum(full) - sum(again) + before + behind + logits - unkept
     others = everything * (stage.in_flight - 1)
     loss = steps.loss_bytes(shape, kept) * stage.last
-    first = less if again[0] else full - unkept
-    of_token = (others + everything + loss, others + everything - behind + block[0],
-                others + before + first + block[1], others + before, 0)
+    # A block that is computed again has what it kept before among the rest.
+    of_token = (others + everything + loss, others + everything - behind + works[-1] + again[-1],
+                others + before + full[0] - unkept + works[0], others + before, 0)
     return tuple(int(step.tokens * each) for each in of_token)
+
+
+def _block_bytes(rank: _Rank, shape: ModelShape, *, has_experts: bool) -> tuple[float, float]:
+    """Return the bytes of a token that a block keeps, and those of gradients in its backward."""
+    spread, kept, tokens = rank.step.layout.experts, rank.step.kept, rank.step.tokens
+    if not (has_experts and spread):
+        return steps.block_bytes(shape, kept), steps.working_bytes(shape, kept)
+    share = shares_of(rank.work)[rank.stage.rank]
+    return (steps.expert_block_bytes(shape, kept, tokens, share, spread.dedup == "rank"),
+            steps.expert_working_bytes(shape, kept, tokens, share))
 
 
 def activations_on_host(work: Training, stage: steps.Stage) -> int:
@@ -308,27 +317,6 @@ def activations_on_host(work: Training, stage: steps.Stage) -> int:
         work, stage).blocks) * step.kept.element if step.kept.copies else 0
     of_blocks = step.tokens * steps.block_bytes(shape, step.kept) * len(stage.blocks)
     return of_blocks - step.tokens * steps.unkept_bytes(shape, step.kept) + copies
-
-
-def _with_experts(rank: _Rank, shape: ModelShape) -> tuple[int, ...]:
-    step, tokens, share = rank.step, rank.step.tokens, shares_of(rank.work)[rank.stage.rank]
-    assert step.layout.experts  # noqa: S101  (asked of layouts that have)
-    kept, by_rank = step.kept, step.layout.experts.dedup == "rank"
-    of_experts = steps.expert_block_bytes(shape, kept, tokens, share, by_rank)
-    full = [of_experts if models.has_experts(shape, number) else steps.block_bytes(shape, kept)
-            for number in rank.stage.blocks]
-    if rank.work.checkpointing == models.ATTENTION:
-        less = steps.block_bytes(shape, kept) - steps.recomputed_bytes(
-            shape, kept, models.ATTENTION)
-        full = [each - less for each in full]
-    works = [steps.expert_working_bytes(shape, kept, tokens, share)
-             if models.has_experts(shape, number) else steps.working_bytes(shape, kept)
-             for number in (rank.stage.blocks[-1], rank.stage.blocks[0])]
-    before, behind = steps.embedding_bytes(shape, kept), steps.head_bytes(shape, kept)
-    everything = sum(full) + before + behind
-    return tuple(int(tokens * each) for each in (
-        everything + steps.loss_bytes(shape, kept), everything - behind + works[0],
-        before + full[0] + works[1], before, 0))
 
 
 def _of_images(rank: _Rank, shape: any_model.ResNetShape) -> tuple[int, ...]:

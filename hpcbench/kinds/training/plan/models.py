@@ -390,7 +390,7 @@ def magnitude_flops(shape: ModelShape, checkpointing: str, adapters: Adapters | 
         return sum(2 * a.extents[1] * (a.elements + b.elements)
                    for a, b in zip(items[::2], items[1::2], strict=True))
 
-    again = _blocks_again(shape, checkpointing, adapters)
+    again = sum(blocks for _, blocks in _blocks_again(shape, checkpointing, adapters))
     return (shape.layers * of(block_adapters(shape, adapters))
             + again * of(adapters_again(shape, checkpointing, adapters)))
 
@@ -501,7 +501,6 @@ def recomputed(
 
     A block is run again, but for a last product that nothing keeps (torch's
     ``set_checkpoint_early_stop``). Attention counts as in ``definition``. Raises KeyError."""
-    blocks = _blocks_again(shape, checkpointing, adapters)
     of_attention = checkpointing == ATTENTION
     low_rank = adapters_again(shape, checkpointing, adapters)
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
@@ -510,8 +509,12 @@ def recomputed(
         last = math.prod(attention_products(shape)[-1][1:])
     if last and low_rank and (".attention.o." if of_attention else ".mlp.") in low_rank[-1].name:
         last = 0 if adapters and adapters.dora else low_rank[-1].elements
+    mixed = last if of_attention or not shape.experts else (
+        shape.hidden * shape.experts.shared_inner)
+    left_out = sum(blocks * (mixed if has_experts(shape, number) else last) for number, blocks in
+                   _blocks_again(shape, checkpointing, adapters))
     return (forward_again(shape, samples, checkpointing, definition, adapters)
-            - samples * blocks * 2 * shape.seq_length * last)
+            - samples * 2 * shape.seq_length * left_out)
 
 
 def forward_again(
@@ -521,11 +524,13 @@ def forward_again(
     """Return the FLOPs of a whole forward pass of each block, or attention, that is run again.
 
     So papers count: 4/3 of a step (Narayanan et al., arXiv:2104.04473, appendix)."""
-    weights = block_weights(shape) if checkpointing != ATTENTION else sum(
-        outputs * inputs for _, outputs, inputs in attention_products(shape))
-    weights += sum(item.elements for item in adapters_again(shape, checkpointing, adapters))
-    whole = 2 * shape.seq_length * weights + attention_flops(DEFINITIONS[definition], shape)
-    return samples * _blocks_again(shape, checkpointing, adapters) * whole
+    own = sum(outputs * inputs for _, outputs, inputs in attention_products(shape))
+    low_rank = sum(item.elements for item in adapters_again(shape, checkpointing, adapters))
+    scores = attention_flops(DEFINITIONS[definition], shape)
+    return samples * sum(
+        blocks * (2 * shape.seq_length * (low_rank + (
+            own if checkpointing == ATTENTION else block_weights(shape, number))) + scores)
+        for number, blocks in _blocks_again(shape, checkpointing, adapters))
 
 
 def adapters_again(
@@ -536,13 +541,17 @@ def adapters_again(
             if checkpointing != ATTENTION or ".attention." in item.name]
 
 
-def _blocks_again(shape: ModelShape, checkpointing: str, adapters: Adapters | None) -> int:
+def _blocks_again(
+    shape: ModelShape, checkpointing: str, adapters: Adapters | None,
+) -> list[tuple[int, int]]:
+    """Return one block's number and how many are run again, of each kind."""
     if keeps_products(checkpointing):
-        return 0
+        return []
     # no gradient passes the first attention if its block's first adapter is behind it
     first = int(checkpointing == ATTENTION and adapters is not None
                 and not adapters.begins_with_attention)
-    return sum(is_recomputed(checkpointing, block) for block in range(first, shape.layers))
+    return [(begin, sum(is_recomputed(checkpointing, block) for block in range(
+        max(first, begin), begin + count))) for begin, count in _kinds(shape)]
 
 
 def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters) -> int:

@@ -314,30 +314,34 @@ def _of_more_pairs(work: Training, shape: ModelShape, stage: Stage) -> int:
     share, step = shares_of(work)[stage.rank], step_of(work)
     assert shape.experts is not None  # noqa: S101  (asked of shapes that have them)
     more = share.pairs - step.tokens * shape.experts.per_token
-    return (more * 6 * models.expert_weights(shape) * step.parts
-            * _blocks_with_experts(shape, stage))
+    blocks, again = _blocks_with_experts(work, shape, stage)
+    return more * 2 * models.expert_weights(shape) * step.parts * (3 * blocks + again)
 
 
-def _blocks_with_experts(shape: ModelShape, stage: Stage) -> int:
-    return sum(models.has_experts(shape, number) for number in stage.blocks)
+def _blocks_with_experts(work: Training, shape: ModelShape, stage: Stage) -> tuple[int, int]:
+    """Return how many blocks have experts, and of how many these are run again."""
+    found = [number for number in stage.blocks if models.has_experts(shape, number)]
+    return len(found), sum(models.is_recomputed(work.checkpointing, number) for number in found) * (
+        work.checkpointing != models.ATTENTION)
 
 
 def expert_calls(work: Training, shape: ModelShape, stage: Stage, step: Step) -> Calls:
     """Return the all_to_all of a rank: rows there and back, and in backward their gradients;
-    weights of pairs where the experts' ranks add up; and what a router tells. Sizes are those of
-    what the rank sends."""
+    weights of pairs where the experts' ranks add up; and what a router tells. A block that is run
+    again sends again, as torchtitan's. Sizes are those of what the rank sends."""
     share, spread = shares_of(work)[stage.rank], step.layout.experts
     assert spread is not None  # noqa: S101  (asked of layouts that have one)
     row = shape.hidden * step.kept.element
-    sizes = 2 * [share.sent * spread.sent_bytes(shape.hidden, step.kept.element),
-                 share.received * row]
+    there = [share.sent * spread.sent_bytes(shape.hidden, step.kept.element), share.received * row]
+    back = list(there)
     if spread.dedup == "rank":
-        sizes += [share.own_pairs * WEIGHT_BYTES, share.pairs * WEIGHT_BYTES]
+        there.append(share.own_pairs * WEIGHT_BYTES)
+        back.append(share.pairs * WEIGHT_BYTES)
     if spread.router:  # how many rows, and the numbers of their experts
         width = shape.experts.per_token if shape.experts and spread.dedup == "rank" else 1
-        sizes += [spread.ep * _NUMBER_BYTES, share.sent * width * _NUMBER_BYTES]
-    return calls("all_to_all", spread.ep,
-                 sizes * step.parts * _blocks_with_experts(shape, stage))
+        there += [spread.ep * _NUMBER_BYTES, share.sent * width * _NUMBER_BYTES]
+    blocks, again = _blocks_with_experts(work, shape, stage)
+    return calls("all_to_all", spread.ep, step.parts * (there * (blocks + again) + back * blocks))
 
 
 class GroupedCalls(NamedTuple):

@@ -110,12 +110,16 @@ def expert_block_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int, s
 
 def expert_working_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int,
                          share: Share) -> float:
-    """Return the same as `working_bytes` of a block with experts."""
+    """Return the same as `working_bytes` of a block with experts.
+
+    What every token passes beside them is first, and has left what it kept when gradients of rows
+    have travelled, or are in the experts."""
     experts = shape.experts
     assert experts is not None  # noqa: S101  (asked of blocks that have them)
-    inner = 2 * (experts.inner * share.pairs / tokens + experts.shared_inner)
     rows = shape.hidden * (share.pairs + share.received + share.sent) / tokens
-    return 2 * shape.hidden * kept.wide + (inner + rows) * kept.element
+    inner = max(2 * experts.shared_inner,
+                max(2 * experts.inner * share.pairs / tokens, rows) - 4 * experts.shared_inner)
+    return 2 * shape.hidden * kept.wide + inner * kept.element
 
 
 def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 from hpcbench.kinds.training.plan.any_model import ResNetShape, model_of
 from hpcbench.kinds.training.plan.models import ATTENTION, is_recomputed, keeps_products
 from hpcbench.kinds.training.plan.workload import LINEAR, OFFLOAD, Training
+from hpcbench.kinds.training.run.models.experts import MixtureOfExperts
 from hpcbench.kinds.training.run.models.model import Model, Part, ResNet, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.operations.models import OWN_LIBRARY
@@ -85,17 +86,23 @@ def build(
 
 
 def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -> None:
-    kinds: dict[tuple[type[nn.Module], bool], type[nn.Module]] = {}
+    kinds: dict[tuple[type[nn.Module], bool, bool], type[nn.Module]] = {}
     if checkpointing == ATTENTION:
         alter({number: block.get_submodule(ATTENTION) for number, block in blocks.items()},
               "full", compiles=False)
+    with_experts = [number for number, block in blocks.items()
+                    if compiles and isinstance(getattr(block, "mlp", None), MixtureOfExperts)]
+    if with_experts:  # hooks of FSDP around experts, and their exchanges, are in no graph
+        alter({number: blocks[number].get_submodule(ATTENTION) for number in with_experts},
+              "none", compiles=True)
     for number, block in blocks.items():
         again = checkpointing == OFFLOAD or (
             checkpointing != ATTENTION and is_recomputed(checkpointing, number))
-        if again or compiles:
-            key = type(block), again
+        whole = compiles and number not in with_experts
+        if again or whole:
+            key = type(block), again, whole
             kinds[key] = kinds.get(key) or _kind(
-                type(block), _rerun(checkpointing) if again else None, compiles)
+                type(block), _rerun(checkpointing) if again else None, whole)
             block.__class__ = kinds[key]
 
 

@@ -186,7 +186,6 @@ class RouterRoutes:
         self.expected: Sequence[torch.Tensor] = ()
         self.stray = 0.0
         self.seen: tuple[torch.Tensor, int] | None = None
-        self._calls = 0
 
     def of(self, scores: torch.Tensor) -> tuple[torch.Tensor, Dispatch]:
         if self._assumed:
@@ -205,8 +204,9 @@ class RouterRoutes:
             self.scores.append(scores)
         if not self.expected:
             return best
-        theirs = self.expected[self._calls % len(self.expected)].to(scores.device)
-        self._calls += 1
+        # those of the same micro-batch are nearest, also where backward comes here again
+        theirs = min((one.to(scores.device) for one in self.expected),
+                     key=lambda one: float((one - scores).norm()))
         self.stray = max(self.stray, _short(_of_groups(theirs, self._experts), groups),
                          _short(_within_groups(theirs, groups, self._experts), best))
         return self._best(theirs)[1]
