@@ -374,6 +374,16 @@ def test_a_sweep_for_a_prediction_names_ranks_that_can_run_it(
         assert not [case.skip for case in plan.cases if case.skip]
 
 
+def test_a_sweep_for_this_machine_has_its_steps_alone_and_whole_nodes() -> None:
+    made = sweep_for(Sweep(SWEEP, ranks=2), 64)
+    training, *calls = made.content["benchmarks"]
+    assert training["kind"] == "training"
+    assert {block["name"] for block in calls} == {
+        f"{call}-gloo" for call in ("all_reduce", "all_gather", "reduce_scatter")}
+    assert [int(line.split()[2]) for line in made.remarks if line.startswith("mpirun")] == [4, 6, 8]
+    assert made.remarks[-1].endswith("--world-size 64 --ranks-per-node 2")
+
+
 def test_what_no_law_describes_is_counted() -> None:
     odd = {**SWEEP, "benchmarks": [*SWEEP["benchmarks"], {
         "kind": "collective", "collective": "all_to_all", "backend": "gloo", "size": 2**20,
