@@ -88,9 +88,11 @@ def case_of(world_size: int, **block: Any) -> Case:
     return case
 
 
-def test_a_large_model_takes_no_memory() -> None:
-    case = case_of(64, kind="training", model="llama3-8b", strategies="data", batch_size=1,
-                   layers=4)
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+@pytest.mark.parametrize(("model", "strategies"), [
+    ("llama3-8b", "data"), ("deepseek-v3", {"moe": {"ep": 8}})])
+def test_a_large_model_takes_no_memory(model: str, strategies: Any) -> None:
+    case = case_of(64, kind="training", model=model, strategies=strategies, batch_size=1, layers=4)
     work, before = training_of(case), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     step = dry_step(case, lambda place: nullcontext(
         TrainingOperation(work, place, validate=False)))

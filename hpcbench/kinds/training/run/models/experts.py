@@ -304,10 +304,14 @@ class ExpertStack(nn.Module):  # type: ignore[misc]
         self, rows: torch.Tensor, counts: Sequence[int], ends: torch.Tensor,
     ) -> torch.Tensor:
         gate, up, down = map(local, (self.gate, self.up, self.down))
-        if _is_grouped(rows, gate):
+        operands = [rows, gate, up, down]
+        if isinstance(rows, FakeTensor):  # torch 2.13 fakes a grouped product in bf16 only
+            operands = [one.bfloat16() for one in operands]
+        if _is_grouped(operands[0], gate):
             product = partial(F.grouped_mm, offs=ends)
-            of_gate, of_up, of_down = (one.transpose(1, 2) for one in (gate, up, down))
-            return product(F.silu(product(rows, of_gate)) * product(rows, of_up), of_down)
+            x, (of_gate, of_up, of_down) = operands[0], (
+                one.transpose(1, 2) for one in operands[1:])
+            return product(F.silu(product(x, of_gate)) * product(x, of_up), of_down).to(rows.dtype)
         return torch.cat([
             F.linear(F.silu(F.linear(part, of_gate)) * F.linear(part, of_up), of_down)
             for part, of_gate, of_up, of_down in zip(
@@ -315,11 +319,9 @@ class ExpertStack(nn.Module):  # type: ignore[misc]
 
 
 def _is_grouped(rows: torch.Tensor, weights: torch.Tensor) -> bool:
-    """Return whether torch has a grouped product of these; 2.13 fakes it in bf16 only."""
+    """Return whether torch has a grouped product of these."""
     size = rows.element_size()
-    unlike = rows.dtype == torch.float64 or (
-        isinstance(rows, FakeTensor) and rows.dtype != torch.bfloat16)
-    return hasattr(F, "grouped_mm") and not unlike and not any(
+    return hasattr(F, "grouped_mm") and rows.dtype != torch.float64 and not any(
         extent * size % _GROUPED_BYTES for extent in weights.shape[1:])
 
 
