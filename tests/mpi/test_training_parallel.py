@@ -67,6 +67,7 @@ MORE_OF_TWO = [
     *_both({"schedule": "Interleaved1F1B", "microbatches": 2}, name="bf16", dtype="bf16",
            accumulation=2, checkpointing="full")]
 SHARDED = {"data": "fsdp"}
+EXPERTS = {**SMALL, "model": "moe-tiny", "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2}
 INTERLEAVED = {"schedule": "Interleaved1F1B", "microbatches": 2}
 OF_FOUR = [
     {**SMALL, "name": "pp_tp", "strategies": {"hybrid": {"tp": 2, "pp": 2, **ZBV, **TOGETHER}}},
@@ -81,7 +82,11 @@ OF_FOUR = [
     {**SMALL, "name": "cp_tp", "layers": 1, "vocab": 64, "strategies": {"hybrid": [
         {"tp": 2, "cp": 2, **TOGETHER}, {"tp": 2, "cp": 2, "attention": "ulysses", **SHARDED}]}},
     {**SMALL, "name": "dp_cp", "layers": 1, "accumulation": 2, "dtype": "bf16", "strategies": {
-        "context": {"cp": 2, "rotate": "alltoall"}}}]
+        "context": {"cp": 2, "rotate": "alltoall"}}},
+    {**EXPERTS, "name": "ep_tp", "strategies": {"hybrid": {
+        "tp": 2, "ep": 2, "dispatch": "fp8", **SHARDED}}},
+    {**EXPERTS, "name": "ep_pp", "strategies": {"hybrid": {
+        "pp": 2, "ep": 2, "microbatches": 2, "load": "lognormal:1"}}}]
 MORE_OF_FOUR = [
     {**SMALL, "name": "context", "seq_length": 32, "dtype": ["fp32", "bf16", "fp16"],
      "strategies": {"context": [{"balance": ["zigzag", "none"]}, {"rotate": "alltoall"},
@@ -102,6 +107,14 @@ MORE_OF_FOUR = [
     {**SMALL, "name": "dp_pp", "strategies": {"hybrid": {"pp": 2, **ZBV}}},
     {**SMALL, **ADAMW, "name": "adamw", "strategies": {
         "hybrid": {"pp": 2, **INTERLEAVED, **SHARDED}}},
+    {**EXPERTS, "name": "experts", "accumulation": 2, "dtype": ["bf16", "fp16"],
+     "checkpointing": "attention", "strategies": {"hybrid": [
+         {"tp": 2, "ep": [1, 2], "data": ["replicate", "fsdp"], "load": "router", **TOGETHER},
+         {"tp": 2, "cp": 2, "ep": 2, "load": "zipf:1", "capacity_factor": 1, "dedup": "expert"},
+         {"pp": 2, "cp": 2, "ep": 2, "microbatches": 2, "attention": "ulysses", "load": "router"},
+         {"tp": 2, "pp": 2, "microbatches": 2}, {"pp": 2, "ep": 1, "microbatches": 2}]}},
+    {**EXPERTS, **ADAMW, "name": "experts_zb", "layers": 4, "strategies": {"hybrid": {
+        "pp": 2, "ep": 2, **ZBV, **SHARDED, "load": "zipf:1"}}},
     {**SMALL, **ADAMW, "name": "adamw_tp", "layers": 1, "strategies": {
         "hybrid": {"tp": 2, **SHARDED, **TOGETHER}}}]
 
@@ -145,7 +158,10 @@ def test_three_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -> 
     blocks = [{**SMALL, "name": "three", "layers": 2, "accumulation": 2, "strategies": {"hybrid": [
         {"tp": 2, "pp": 2, "microbatches": 2, **TOGETHER},
         {"tp": 2, "data": "hsdp", "sync_each_batch": [True, False]},
-        {"pp": 2, "data": "hsdp", "microbatches": 2}]}}]
+        {"pp": 2, "data": "hsdp", "microbatches": 2}]}},
+        {**EXPERTS, "name": "experts", "strategies": {"hybrid": [
+            {"tp": 2, "pp": 2, "ep": 2, "microbatches": 2, "load": "zipf:1", **SHARDED},
+            {"tp": 2, "ep": 2, "data": "hsdp", "load": "zipf:1"}]}}]
     _all_right(_outcome(mpirun, 8, blocks), blocks, 8)
 
 

@@ -213,7 +213,8 @@ def test_every_strategy_is_listed_with_its_options(spec: StrategySpec) -> None:
     table = training_rows("Strategies")
     assert set(table) == {each.name for each in strategies()}
     told = table[spec.name][2]
-    inherited = {"hybrid": ("tensor", "pipeline", "context"), "qlora": ("lora",)}.get(spec.name, ())
+    inherited = {"hybrid": ("tensor", "pipeline", "context", "moe"),
+                 "qlora": ("lora",)}.get(spec.name, ())
     own = {option: values for option, values in spec.options.items()
            if not any(option in other.options for other in strategies() if other.name in inherited)}
     for option, values in own.items():

@@ -193,9 +193,13 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
       "seq_length": 14}, "7 tokens cannot be divided evenly among 2 ranks (tp)"),
     ({"strategies": {"hybrid": {"tp": 2, "sync_each_batch": True}}}, "with accumulation 1"),
     ({"strategies": {"hybrid": {"pp": 2, "sync_each_batch": True}}}, "stages exchange gradients"),
-    ({"strategies": {"moe": {"ep": 3}}}, "groups of ep=3; take ep=2 or 4"),
-    ({"strategies": "moe"}, "has no experts"),
-    ({"strategies": "fsdp", "model": "mixtral-8x7b"}, "only strategy moe"),
+    ({"strategies": {"moe": {"ep": 3}}, "model": "moe-tiny"}, "groups of ep=3; take ep=2 or 4"),
+    *(({"strategies": asked}, "has no experts") for asked in (
+        "moe", {"hybrid": {"tp": 2, "ep": 2}}, {"hybrid": {"tp": 2, "load": "zipf:1"}})),
+    ({"strategies": "fsdp", "model": "mixtral-8x7b"}, "only strategies moe and hybrid"),
+    ({"strategies": {"hybrid": {"tp": 2, "ep": 4}}, "model": "moe-tiny"}, "; take ep=2"),
+    ({"strategies": {"hybrid": {"tp": 2, "dedup": "expert"}}, "model": "moe-tiny"},
+     "dedup=expert has no effect with ep=1"),
     ({"strategies": {"moe": {"load": "matrix"}}, "model": "mixtral-8x7b"}, "load matrix"),
     ({"strategies": "moe", "model": "moe-tiny", "checkpointing": "operators"}, "selective or full"),
     ({"strategies": {"moe": {"load": "max_over_mean:5"}}, "model": "mixtral-8x7b"},
@@ -588,15 +592,19 @@ SETS: dict[str, Any] = {
                {"pp": 2, "cp": 2, "data": "fsdp", "attention": "ulysses"}],
     "lora": {"over": ["data", "fsdp"]}, "qlora": {"over": ["data", "fsdp"]},
     "context": [{"cp": [0, 2], "rotate": ["allgather", "alltoall"]}, {"attention": "ulysses"}],
-    "moe": [{"ep": [1, 2, 4]}, {"dispatch": "fp8"}],
 }
-MODEL_OF = {"moe": {"model": "moe-tiny"}}
+OF_EXPERTS: dict[str, Any] = {
+    "moe": [{"ep": [1, 2, 4]}, {"dispatch": "fp8"}],
+    "hybrid": [{"tp": 2, "ep": 2, "data": ["fsdp", "replicate"], "load": "zipf:1"},
+               {"pp": 2, "ep": [1, 2], "data": ["fsdp", "replicate"]}, {"tp": 2, "pp": 2},
+               {"pp": 2, "cp": 2, "ep": 2, "attention": "ulysses"}]}
 
 
 @pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)
 def test_what_is_predicted_is_what_the_strategy_declares_it_calls(spec: Any) -> None:
-    for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16,
-                         **MODEL_OF.get(spec.name, {})}).cases:
+    of_models = (({}, SETS), ({"model": "moe-tiny"}, OF_EXPERTS))
+    for case in (case for model, sets in of_models if spec.name in sets for case in plan_of({
+            "strategies": {spec.name: sets[spec.name]}, "batch_size": 16, **model}).cases):
         assert case.skip is None, case.skip
         work = training_of(case)
         assert set(work.calls) <= set(collectives())

@@ -107,9 +107,11 @@ def test_a_large_model_takes_no_memory(model: str, strategies: Any) -> None:
 @pytest.mark.parametrize("options", [
     {"pp": 2}, {"pp": 2, "tp": 2, "data": "fsdp", "sequence_parallel": True},
     {"pp": 2, "schedule": "GPipe"}, {"pp": 2, "schedule": "Interleaved1F1B"},
-    {"pp": 2, "schedule": "ZBVZeroBubble"}, {"pp": 2, "schedule": "DualPipeV"}])
+    {"pp": 2, "schedule": "ZBVZeroBubble"}, {"pp": 2, "schedule": "DualPipeV"},
+    {"pp": 2, "tp": 2, "ep": 2, "load": "router"}])
 def test_many_micro_batches_call_what_fewer_show(options: dict[str, Any]) -> None:
-    case = case_of(8, kind="training", model="gpt2", batch_size=64, accumulation=2, layers=8,
+    model = "moe-tiny" if "ep" in options else "gpt2"
+    case = case_of(8, kind="training", model=model, batch_size=64, accumulation=2, layers=8,
                    hidden=32, heads=4, vocab=64, seq_length=8, dtype="bf16", strategies={
                        "hybrid": {"microbatches": 32, **options}})
     work = training_of(case)

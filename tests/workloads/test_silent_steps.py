@@ -35,6 +35,7 @@ SILENT: Works = (
     ("fsdp", {}, {"degrees": Degrees(dp=2), "dtype": "bf16"}),
     ("tensor", TOGETHER, {"degrees": Degrees(tp=2), "dtype": "fp16"}),
     ("pipeline", {"schedule": "1F1B"}, {"degrees": Degrees(pp=2), "dtype": "fp16"}),
+    ("hybrid", {"tp": 2, "ep": 2}, {"degrees": Degrees(dp=2, tp=2), "model": "moe-tiny"}),
 )
 REPLAYED: Works = (
     ("data", {"comm_hook": "powersgd"}, {"degrees": Degrees(dp=2)}),
@@ -42,6 +43,7 @@ REPLAYED: Works = (
     ("hsdp", {"replicas": 2}, {"degrees": Degrees(dp=4)}),
     ("hybrid", {"tp": 2, "data": "fsdp"}, {"degrees": Degrees(dp=2, tp=2)}),
     ("hybrid", {"pp": 2, "data": "fsdp"}, {"degrees": Degrees(dp=2, pp=2)}),
+    ("hybrid", {"pp": 2, "ep": 2}, {"degrees": Degrees(dp=2, pp=2), "model": "moe-tiny"}),
 )
 
 

@@ -457,16 +457,21 @@ def test_large_models_are_tried_on_a_twin(degrees: Degrees, layers: int) -> None
 
 @pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)
 @pytest.mark.parametrize("schedule", SCHEDULE_NAMES)
-def test_a_strategy_takes_the_twin_of_what_it_takes(spec: StrategySpec, schedule: str) -> None:
+@pytest.mark.parametrize("ep", [1, 2])
+def test_a_strategy_takes_the_twin_of_what_it_takes(
+    spec: StrategySpec, schedule: str, ep: int,
+) -> None:
+    if ep > 1 and "ep" not in spec.options:
+        return
     if "schedule" not in spec.options and schedule != SCHEDULE_NAMES[0]:
         return
     options = {name: values.default for name, values in spec.options.items()}
     options |= {name: value for name, value in (
-        ("schedule", schedule), ("microbatches", 16), ("tp", 2), ("pp", 2))
+        ("schedule", schedule), ("microbatches", 16), ("tp", 2), ("pp", 2), ("ep", ep))
                 if name in options}
     degrees = spec.degrees(1 if spec.name == "single" else 8, options)
     assert isinstance(degrees, Degrees)
-    model = "deepseek-v3" if spec.name == "moe" else "llama3-8b"
+    model = "deepseek-v3" if spec.name == "moe" else "mixtral-8x7b" if ep > 1 else "llama3-8b"
     whole = training(spec.name, options, model=model, sizes={}, degrees=degrees,
                      batch_size=16)
     assert why_not(whole, spec) is None

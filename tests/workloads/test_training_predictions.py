@@ -31,6 +31,8 @@ NORMED = {"model": "qwen3-0.6b", "heads": 4, "kv_heads": 2, "inner": 128, "layer
 """Queries and keys with norms of their own, heads of another extent, tied logits of no GPT."""
 BOTH = [False, True]
 LIBRARYS = {"model": FAMILIES, "library": "transformers", "layers": 2}
+EXPERTS: dict[str, Any] = {"model": "moe-tiny", "layers": 4, "vocab": 256, "heads": 4,
+                           "kv_heads": 2, "world_size": 8, "optimizer": "sgd"}
 OF_LIBRARY = {"lora": FAMILIES, "qlora": FAMILIES[1:]}
 SGD = {"optimizer": "sgd"}
 """Where parameters are divided AdamW's states take torch long: one case each has them."""
@@ -94,7 +96,16 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                 "vocab": 256, "checkpointing": ["none", "full"], **SGD, "strategies": {"hybrid": [
                     {"tp": 2, "cp": 2, "sequence_parallel": True},
                     {"tp": 2, "cp": 4, "rotate": "alltoall", "data": "fsdp"},
-                    {"tp": 2, "pp": 2, "cp": 2, "attention": "ulysses"}]}}],
+                    {"tp": 2, "pp": 2, "cp": 2, "attention": "ulysses"}]}},
+               EXPERTS | {"dtype": "bf16", "accumulation": 2, "strategies": {"hybrid": [
+                   {"tp": 2, "ep": [1, 2], "data": ["replicate", "fsdp"], "load": "zipf:1"},
+                   {"tp": 2, "ep": 2, "data": "hsdp", "sequence_parallel": True},
+                   {"pp": 2, "ep": 4, "load": "zipf:1", "capacity_factor": 1.25},
+                   {"pp": 2, "cp": 2, "ep": 4, "data": "fsdp", "load": "router"},
+                   {"tp": 2, "pp": 4, "microbatches": 4}]}},
+               EXPERTS | {"strategies": {"hybrid": [
+                   {"tp": 2, "pp": 2, "ep": 2, "data": "fsdp", "dedup": "expert",
+                    "schedule": "ZBVZeroBubble", "load": "zipf:1"}]}}],
     **{name: [
         {"strategies": {name: [
             {"over": "data", "targets": "attention", "bucket_mb": 1, "rank": 32},
@@ -254,6 +265,12 @@ def real_works(common: dict[str, Any] = GPT2, blocks: Sequence[dict[str, Any]] =
     return [training_of(case) for case in cases]
 
 
+FOUR: list[dict[str, Any]] = [{**STRATEGIES[7], "world_size": 4, "strategies": {"hybrid": [
+    {"tp": 2, "ep": 2, "data": "fsdp", "load": "zipf:1"},
+    {"pp": 2, "ep": 2, "load": "zipf:1", "dedup": "expert"},
+    {"tp": 2, "cp": 2, "ep": 2, "load": "zipf:1", "sequence_parallel": True}]}}]
+
+
 def predicted(work: Training, rank: int) -> tuple[dict[str, list[int]], int]:
     stages = stages_of(work)
     expected = predict_stage(work, stages[rank // work.tp % len(stages)])
@@ -262,10 +279,12 @@ def predicted(work: Training, rank: int) -> tuple[dict[str, list[int]], int]:
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
-@pytest.mark.parametrize("work", real_works(), ids=lambda work: work.strategy)
+@pytest.mark.parametrize("work", [*real_works(), *real_works(blocks=FOUR, ranks=4)],
+                         ids=lambda work: work.strategy)
 def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> None:
-    uneven = work.pp > 1 or work.strategy in ("zero1", "moe")
-    for rank in (0, 1) if uneven else (work.cp - 1,):  # of a context the last has most
+    ranks = [stage.rank * work.tp for stage in stages_of(work)]
+    ranks += [1] * (work.strategy == "zero1")
+    for rank in ranks if ranks[1:] else (work.cp - 1,):  # of a context the last has most
         with stepped(work, rank) as operation:
             counted = count_step(work, operation._strategy, operation._loader.batch(1, 0, 4))
         calls, flops = predicted(work, rank)

@@ -68,7 +68,7 @@ def predicted_bubble(work: Training) -> float | None:
     if pipelined is None:
         return None
     schedule, stages_per_rank, microbatches = pipelined
-    layers = [float(len(stage.blocks)) for stage in stages_of(work)]
+    layers = [float(len(stage.blocks)) for stage in stages_of(work)[:work.pp]]
     return bubble_share(schedule.name, work.pp, microbatches, stages_per_rank, layers)
 
 

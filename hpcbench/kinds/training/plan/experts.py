@@ -7,63 +7,46 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hpcbench.kinds.training.plan.model_file import architecture_of
-from hpcbench.kinds.training.plan.models import Parameters, shape_of
+from hpcbench.kinds.training.plan.models import ATTENTION, Parameters, shape_of
+from hpcbench.kinds.training.plan.spec import Spread, layout_of, parts_of
 from hpcbench.kinds.training.plan.workload import OFFLOAD, Training
-from hpcbench.operations.loads import BALANCED, FP8, MATRIX, SAME, Load, Routing, route
+from hpcbench.operations.loads import (
+    BALANCED,
+    DEDUPS,
+    FORMS,
+    FP8,
+    MATRIX,
+    SAME,
+    Load,
+    Routing,
+    route,
+)
 from hpcbench.operations.models import Experts, LatentAttention
-
-SCALED_BLOCK = 128
-"""Values of a row that share a scale where they travel in 8 bits, as in DeepEP."""
-_SCALE_BYTES = 4  # fp32
-
-
-class Spread(NamedTuple):
-    """``ep``: ranks that divide the experts; ``dedup``: see `operations.loads.DEDUPS`.
-
-    ``load`` is balanced where the ``router`` decides in each step: all that follows from it is then
-    no prediction, but what a balanced load would be.
-    ``capacity_factor``: how many of a rank's tokens an expert takes at most, over the mean of all
-    (GShard, arXiv:2006.16668, section 2.2); 0: all. As in Megatron-LM, the first ones stay, and
-    what is dropped leaves the weights of the others as they are.
-    ``in_8_bits``: what goes to experts is e4m3, tokens and in backward gradients of results
-    (DeepSeek-V3, arXiv:2412.19437, section 3.3.3); what comes back is in the dtype."""
-
-    ep: int
-    load: Load
-    dedup: str
-    capacity_factor: Fraction
-    router: bool
-    in_8_bits: bool = False
-
-    def sent_bytes(self, hidden: int, element: int) -> int:
-        """Return the bytes of a row on its way to experts; a block that is not full travels whole.
-        """
-        blocks = -(-hidden // SCALED_BLOCK)
-        return blocks * (SCALED_BLOCK + _SCALE_BYTES) if self.in_8_bits else hidden * element
+from hpcbench.plan.points import Option, Values
 
 
 def spread_of(work: Training) -> Spread | None:
-    """Return how a training spreads experts; None of a strategy that spreads none."""
-    options = dict(work.options)
-    if "load" not in options:
+    """Return how a training with all options of experts spreads them; None of a model without."""
+    if not shape_of(work).experts:
         return None
-    load = str(options["load"])
-    return Spread(int(options["ep"]), Load.from_text(BALANCED if load == ROUTER else load),
-                  str(options.get("dedup", "expert")),  # one rank has all: it is no option there
-                  Fraction(str(options.get("capacity_factor", "0")).replace(UNLIMITED, "0")),
-                  load == ROUTER, options.get("dispatch", SAME) == FP8)
+    ep, load = int(work.option("ep")), str(work.option("load"))
+    return Spread(ep, Load.from_text(BALANCED if load == ROUTER else load),
+                  str(work.option("dedup")) if ep > 1 else "expert",  # one rank has all
+                  Fraction(str(work.option("capacity_factor")).replace(UNLIMITED, "0")),
+                  load == ROUTER, work.option("dispatch") == FP8)
 
 
 def is_routed(work: Training) -> bool:
     """Return whether the router decides where tokens go, so that nothing of it can be predicted."""
-    spread = spread_of(work)
+    spread = layout_of(work).experts
     return spread is not None and spread.router
 
 
@@ -90,6 +73,19 @@ def capacity_text(text: str) -> str:
     if not float(text):
         raise ValueError(f"0 lets no token through: write {UNLIMITED} for no limit")
     return f"{float(text):.6f}".rstrip("0").rstrip(".")
+
+
+OPTIONS = MappingProxyType({
+    "load": Values(BALANCED, parse=load_text, forms=f"{FORMS} or {ROUTER}"),
+    "dedup": Values("rank", DEDUPS),
+    "capacity_factor": Values(UNLIMITED, parse=capacity_text, forms=f"{UNLIMITED} or a factor"),
+    "dispatch": Values(SAME, (SAME, FP8))})
+"""Of strategies that divide experts, beside ``ep``."""
+
+
+def idle(options: Mapping[str, Option]) -> dict[str, str]:
+    """Return which of these options have no effect on one rank, and why."""
+    return dict.fromkeys(("dedup", "dispatch"), "with ep=1") if options["ep"] == 1 else {}
 
 
 class Share(NamedTuple):
@@ -132,9 +128,9 @@ def capacity_of(work: Training) -> int:
 
 def _routed(work: Training) -> tuple[Spread, int, Experts]:
     """Return how experts are spread, and a rank's tokens in a part of a batch."""
-    spread, experts = spread_of(work), shape_of(work).experts
+    spread, experts = layout_of(work).experts, shape_of(work).experts
     assert spread and experts  # noqa: S101  (a training that spreads experts has both)
-    return spread, work.batch_size // work.accumulation * work.seq_length, experts
+    return spread, work.batch_size // parts_of(work) * work.seq_length // work.cp, experts
 
 
 def _routing(spread: Spread, tokens: int, experts: Experts) -> Routing:
@@ -164,42 +160,64 @@ def _load(spread: Spread, tokens: int, experts: Experts) -> GroupLoad:
 
 def unfit_experts(work: Training) -> str | None:
     """Return why a training cannot spread the experts of its model, or None."""
-    shape, spread = shape_of(work), spread_of(work)
+    experts, spread = shape_of(work).experts, layout_of(work).experts
+    if experts is None:
+        return (f"{work.model} has no experts: name a model that has, or another strategy or ep"
+                if OPTIONS.keys() & dict(work.options) else None)
     if spread is None:
-        return "only strategy moe trains a model with experts" if shape.experts else None
-    if shape.experts is None:
-        return f"{work.model} has no experts: name a model that has, or another strategy"
-    experts, shards = shape.experts, ranks_of_expert(work)
-    extent = math.gcd(experts.inner, shape.hidden)
-    others = nearest_ep(spread.ep, [
-        ep for ep in range(1, math.gcd(work.dp, experts.number) + 1)
-        if work.dp % ep == experts.number % ep == 0 and (ep == 1 or extent % (work.dp // ep) == 0)])
+        return "only strategies moe and hybrid train a model with experts"
+    divided = work.replica_ranks > 1
     reasons = (
-        (experts.number % spread.ep, f"{experts.number} experts cannot be divided evenly among "
-         f"{spread.ep} ranks (ep){others}"),
-        (extent % shards,
-         f"extents {experts.inner} and {shape.hidden} of experts cannot be divided evenly among "
-         f"the {shards} ranks that have the same{others}"),
         (spread.load.name == MATRIX, "load matrix: says which ranks rows go to, not which experts "
          "a token has; primitive ep_dispatch_combine takes it"),
         (work.checkpointing in ("operators", OFFLOAD), f"checkpointing {work.checkpointing}: what "
          "experts keep of it is not planned; take selective or full"),
+        (divided and work.checkpointing not in ("none", ATTENTION), f"checkpointing "
+         f"{work.checkpointing} of experts is not planned with tp, pp or cp; take {ATTENTION}"),
+        (divided and work.compile, "compile is not tried with experts and tp, pp or cp"),
+        (shape_of(work).latent and work.tp * work.cp > 1, "attention with latents is not divided "
+         "among ranks: take tp=1 and cp=1"),
         (spread.router and not work.trains, f"load {ROUTER}: ranks that compute or hear nothing of "
          "one another do not know where tokens go; give another load"))
-    return next((why for holds, why in reasons if holds), None) or spread.load.unfit(
-        experts.number, experts.per_token)
+    return (_with_nearest_ep(work, spread.ep, _undivided(work, spread.ep))
+            or next((why for holds, why in reasons if holds), None)
+            or spread.load.unfit(experts.number, experts.per_token))
 
 
-def nearest_ep(ep: int, fitting: Sequence[int]) -> str:
-    """Return which of those that fit to take, the nearest of less and of more."""
+def _undivided(work: Training, ep: int) -> str | None:
+    """Return what groups of ``ep`` ranks cannot divide evenly, or None."""
+    experts, layout = shape_of(work).experts, layout_of(replace(
+        work, options=tuple({**dict(work.options), "ep": ep}.items())))
+    assert experts  # noqa: S101  (asked of models that have them)
+    same = layout.expert_groups.shards if layout.expert_groups else 1
+    sharing = f"the {same} ranks that have the same"
+    tp, of_copy = f" x tp={work.tp}" * (work.tp > 1), " in a copy" * (layout.shards > 1)
+    ranks = layout.shards if layout.shards > 1 else work.dp * work.cp
+    divided = (
+        (ranks, f"ranks with tokens of their own{of_copy}", ep, f"into groups of ep={ep}"),
+        (experts.number, "experts", ep, f"among {ep} ranks (ep)"),
+        (experts.inner, "columns of experts", same * work.tp, f"among {sharing}{tp}"),
+        (shape_of(work).hidden, "rows of experts", same, f"among {sharing}"),
+        (experts.shared_inner, "columns of shared experts", work.tp, f"among {work.tp} ranks (tp)"))
+    return next((f"{extent} {what} cannot be divided evenly {parts}"
+                 for extent, what, by, parts in divided if extent % by), None)
+
+
+def _with_nearest_ep(work: Training, ep: int, reason: str | None) -> str | None:
+    """Return the reason, and which ``ep`` to take, the nearest of less and of more."""
+    if reason is None:
+        return None
+    ranks = work.dp * work.cp
+    fitting = [one for one in range(1, ranks + 1)
+               if ranks % one == 0 and _undivided(work, one) is None]
     near = [*[one for one in fitting if one < ep][-1:], *[one for one in fitting if one > ep][:1]]
-    return f"; take ep={' or '.join(map(str, near))}" if near else ""
+    return reason + (f"; take ep={' or '.join(map(str, near))}" if near else "")
 
 
 def ranks_of_expert(work: Training) -> int:
-    """Return how many ranks share an expert by itself, each a part of its matrices."""
-    spread = spread_of(work)
-    return work.dp // spread.ep if spread and spread.ep > 1 else 1
+    """Return how many ranks share an expert that ranks divide, each a part of its matrices."""
+    groups = layout_of(work).expert_groups
+    return groups.shards * work.tp if groups else 1
 
 
 _SMALL = 8  # extents of small latents and their heads

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import step as steps
-from hpcbench.kinds.training.plan.experts import is_of_experts, shares_of
+from hpcbench.kinds.training.plan.experts import is_of_experts
 from hpcbench.kinds.training.plan.spec import (
     Groups,
     adapters_of,
@@ -67,13 +67,15 @@ def rank_parameters(work: Training, stage: steps.Stage) -> RankParameters:
 
 
 @lru_cache(maxsize=_KEPT)
-def sharded(local: models.Parameters, shards: int, ep: int = 1) -> models.Parameters:
-    """Return a rank's shards; those of experts are as many fewer as ranks divide the experts."""
+def sharded(
+    local: models.Parameters, shards: int, of_experts: Groups | None = None,
+) -> models.Parameters:
+    """Return a rank's shards; ``of_experts``: `Layout.expert_groups`."""
     if shards == 1:
         return local
     return models.Parameters(tuple(item._replace(extents=(
-        (item.extents[0], item.extents[1] * ep // shards, *item.extents[2:])
-        if ep > 1 and is_of_experts(item.name) else
+        (item.extents[0], item.extents[1] // of_experts.shards, *item.extents[2:])
+        if of_experts and is_of_experts(item.name) else
         (-(-item.extents[0] // shards), *item.extents[1:]))) for item in local.tensors))
 
 
@@ -119,7 +121,9 @@ def _part(item: models.Tensor, parts: _Parts) -> tuple[int, ...]:
     product, _, kind = item.name.rpartition(".")
     (rows, *columns), tp = item.extents, parts.tp
     if is_of_experts(item.name):
-        return (rows // parts.ep, *columns)
+        inner = kind == "down"  # the last extent, else that in the middle
+        return (rows // parts.ep, *(extent // (tp if place == inner else 1)
+                                    for place, extent in enumerate(columns)))
     if product.endswith(models.COLUMNWISE) or product in ("embedding.tokens", "head.logits"):
         return (-(-rows // tp), *columns)
     if product.endswith(models.ROWWISE) and kind == "weight":
@@ -190,7 +194,7 @@ def moments(work: Training, stage: steps.Stage) -> tuple[Memory, ...]:
     step, (whole, local, blocks) = steps.step_of(work), rank_parameters(work, stage)
     layout = step.layout
     rank = _Rank(work, stage, step, any_model.model_of(work), whole, local,
-                 sharded(local, layout.shards, layout.experts.ep if layout.experts else 1), blocks)
+                 sharded(local, layout.shards, layout.expert_groups), blocks)
     parameters = rank.own.held_bytes + models.scale_bytes(layout.adapters, whole.tensors)
     optimizer = 0 if work.offload_state else states_of(work, rank.own.trained, layout.state_ranks)
     always = _always(rank)
@@ -302,7 +306,7 @@ def _block_bytes(rank: _Rank, shape: ModelShape, *, has_experts: bool) -> tuple[
     spread, kept, tokens = rank.step.layout.experts, rank.step.kept, rank.step.tokens
     if not (has_experts and spread):
         return steps.block_bytes(shape, kept), steps.working_bytes(shape, kept)
-    share = shares_of(rank.work)[rank.stage.rank]
+    share = steps.share_of(rank.work, rank.stage)
     return (steps.expert_block_bytes(shape, kept, tokens, share, spread.dedup == "rank"),
             steps.expert_working_bytes(shape, kept, tokens, share))
 

@@ -88,6 +88,11 @@ def expert_weights(shape: ModelShape) -> int:
     return 3 * shape.hidden * shape.experts.inner if shape.experts else 0
 
 
+def mlp_weights(shape: ModelShape) -> int:
+    """Return the weights of the MLP of a block without experts."""
+    return (3 if shape.gated else 2) * shape.hidden * shape.inner
+
+
 def block_weights(shape: ModelShape, number: int = 0) -> int:
     """Return the weights of a block's products that a token is multiplied with."""
     attention = sum(outputs * inputs for _, outputs, inputs in attention_products(shape))
@@ -96,7 +101,7 @@ def block_weights(shape: ModelShape, number: int = 0) -> int:
         return (attention + experts.number * shape.hidden
                 + experts.per_token * expert_weights(shape)
                 + 3 * shape.hidden * experts.shared_inner)
-    return attention + (3 if shape.gated else 2) * shape.hidden * shape.inner
+    return attention + mlp_weights(shape)
 
 
 CHECKPOINTINGS = ("none", "attention", "operators", "selective", "full", "offload")
@@ -130,9 +135,10 @@ def keeps_products(checkpointing: str) -> bool:
 
 
 Counted = TypeVar("Counted")
-COLUMNWISE = ("attention.q", "attention.k", "attention.v", "mlp.up", "mlp.gate")
+COLUMNWISE = ("attention.q", "attention.k", "attention.v", "mlp.up", "mlp.gate", "mlp.shared.up",
+              "mlp.shared.gate")
 """Products that tensor parallelism divides by their outputs, weight and bias."""
-ROWWISE = ("attention.o", "mlp.down")
+ROWWISE = ("attention.o", "mlp.down", "mlp.shared.down")
 """Products that it divides by their inputs: the weight, not the bias."""
 TRANSPOSED = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
 """Products whose weights are (inputs, outputs): those of GPT-2 in library transformers."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.kinds.training.plan import any_model, context, models
 from hpcbench.kinds.training.plan import spec as traffic
-from hpcbench.kinds.training.plan.experts import apart_experts, is_routed, shares_of
+from hpcbench.kinds.training.plan.experts import apart_experts, is_routed
 from hpcbench.kinds.training.plan.memory import (
     WEIGHT_BYTES,
     Memory,
@@ -32,7 +32,14 @@ from hpcbench.kinds.training.plan.spec import (
     own_traffic,
     strategy,
 )
-from hpcbench.kinds.training.plan.step import Stage, Step, busiest_stages, stages_of, step_of
+from hpcbench.kinds.training.plan.step import (
+    Stage,
+    Step,
+    busiest_stages,
+    share_of,
+    stages_of,
+    step_of,
+)
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.models import ModelShape
@@ -101,13 +108,13 @@ def _adapter_calls(
 
 def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
     """Return the sizes of the gradients of norms, of which each rank has seen some tokens, or only
-    its own heads.
+    its own heads, and of routers, of which each has a part.
 
     They are summed when gradients are exchanged: those of one micro-batch as they are, those of
     several in fp32, in which they were added up."""
     exchanges = step.layout.groups.exchanges if step.layout.groups else 1
     size = step.kept.wide if step.parts == exchanges else WEIGHT_BYTES
-    divided = ("norm.",) if step.kept.by_tokens else ("q_norm.", "k_norm.")
+    divided = (".router.", *(("norm.",) if step.kept.by_tokens else ("q_norm.", "k_norm.")))
     named = [] if step.kept.adapters else [
         item for item in stage.tensors(shape) if any(name in item.name for name in divided)]
     if shape.family == "bert":  # its head gathers tokens before it
@@ -230,7 +237,7 @@ def crossing_bytes(work: Training, on_node: int, library: str) -> float:
     has_experts = layout_of(work).experts is not None
     of_stages = [[each for each in _grouped_calls(work, stage)
                   if not has_experts or each.calls.collective != "all_to_all"]
-                 for stage in stages_of(work)[:1 if has_experts else None]]
+                 for stage in stages_of(work)[:work.pp]]
     passing: defaultdict[tuple[int, int], float] = defaultdict(float)
     for rank in range(min(-(-replica // on_node) * on_node, ranks)):
         for called, size, stride in of_stages[rank // work.tp % len(of_stages)]:
@@ -284,19 +291,21 @@ def _flops(work: Training, stage: Stage) -> int:
         return any_model.stage_flops(shape, stage.blocks, work.batch_size)
     if adapters_of(work):  # which no strategy divides among stages
         return hardware_flops(work) // (work.dp * work.tp) + _transform_flops(work, shape, stage)
-    if layout_of(work).experts and shape.experts:
+    if layout_of(work).experts and work.replica_ranks == 1:
         return hardware_flops(work) // work.dp + _of_more_pairs(work, shape, stage)
-    one, two = (dict(models.flops(replace(shape, layers=layers), work.batch_size))[models.EXECUTED]
+    plain, mixed = replace(shape, experts=None), _blocks_with_experts(work, shape, stage)[0]
+    one, two = (dict(models.flops(replace(plain, layers=layers), work.batch_size))[models.EXECUTED]
                 for layers in (1, 2))
     again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
-    of_recomputed = models.recomputed(replace(shape, layers=1), work.batch_size, work.checkpointing,
+    of_recomputed = models.recomputed(replace(plain, layers=1), work.batch_size, work.checkpointing,
                                       models.EXECUTED)
     head = (one - (two - one)) * stage.last
     if work.loss == CHUNKED:  # which no strategy that divides a model takes
         head += 2 * shape.vocab * shape.hidden * shape.seq_length * work.batch_size
-    every = len(stage.blocks) * (two - one) + again * of_recomputed + head
+    dense = 6 * models.mlp_weights(shape) * shape.seq_length * work.batch_size
+    every = len(stage.blocks) * (two - one) - mixed * dense + again * of_recomputed + head
     return (context.shared_flops(work, every, 3 * len(stage.blocks) + again) // work.tp
-            + _transform_flops(work, shape, stage))
+            + _transform_flops(work, shape, stage) + mixed * _expert_flops(work, shape, stage))
 
 
 def _transform_flops(work: Training, shape: ModelShape, stage: Stage) -> int:
@@ -311,11 +320,23 @@ def _transform_flops(work: Training, shape: ModelShape, stage: Stage) -> int:
 
 def _of_more_pairs(work: Training, shape: ModelShape, stage: Stage) -> int:
     """Return the FLOPs of a step of a rank beyond those of all experts of its own tokens."""
-    share, step = shares_of(work)[stage.rank], step_of(work)
+    share, step = share_of(work, stage), step_of(work)
     assert shape.experts is not None  # noqa: S101  (asked of shapes that have them)
     more = share.pairs - step.tokens * shape.experts.per_token
     blocks, again = _blocks_with_experts(work, shape, stage)
     return more * 2 * models.expert_weights(shape) * step.parts * (3 * blocks + again)
+
+
+def _expert_flops(work: Training, shape: ModelShape, stage: Stage) -> int:
+    """Return the FLOPs of a rank's experts of one block in a step, of their router, which is whole
+    on each rank, and of what every token passes beside."""
+    experts, step = shape.experts, step_of(work)
+    if experts is None:
+        return 0
+    pairs = share_of(work, stage).pairs * models.expert_weights(shape)
+    shared = step.tokens * 3 * shape.hidden * experts.shared_inner
+    router = step.tokens * experts.number * shape.hidden
+    return 6 * step.parts * ((pairs + shared) // work.tp + router)
 
 
 def _blocks_with_experts(work: Training, shape: ModelShape, stage: Stage) -> tuple[int, int]:
@@ -329,7 +350,7 @@ def expert_calls(work: Training, shape: ModelShape, stage: Stage, step: Step) ->
     """Return the all_to_all of a rank: rows there and back, and in backward their gradients;
     weights of pairs where the experts' ranks add up; and what a router tells. A block that is run
     again sends again, as torchtitan's. Sizes are those of what the rank sends."""
-    share, spread = shares_of(work)[stage.rank], step.layout.experts
+    share, spread = share_of(work, stage), step.layout.experts
     assert spread is not None  # noqa: S101  (asked of layouts that have one)
     row = shape.hidden * step.kept.element
     there = [share.sent * spread.sent_bytes(shape.hidden, step.kept.element), share.received * row]
@@ -361,13 +382,18 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
     layout, apart = step.layout, work.pp * work.tp
     _, local, blocks = rank_parameters(work, stage)
     made: list[GroupedCalls] = []
-    if layout.experts and layout.experts.ep > 1 and layout.groups:
-        made += _calls_with_experts(work, stage, layout.groups, layout.experts.ep)
-    elif groups := layout.groups:
-        made += [GroupedCalls(one, *((groups.copies, groups.shards * apart)
-                                     if one.collective == "all_reduce" else (groups.shards, apart)))
-                 for one in traffic.fsdp_calls(
-                     blocks, _roots(local, alone=stage.alone), groups)]
+    if groups := layout.groups:
+        roots = _roots(local, alone=stage.alone)
+        if layout.experts and (fewer := layout.expert_groups):
+            of_all, of_experts = zip(*map(apart_experts, blocks), strict=True)
+            made += _sharing_calls(of_all, roots, groups, apart)
+            made += _sharing_calls([one for one in of_experts if one.tensors], [], fewer,
+                                   apart * layout.experts.ep)
+            assert isinstance(shape, ModelShape)  # noqa: S101  (others have no experts)
+            made.append(GroupedCalls(expert_calls(work, shape, stage, step), layout.experts.ep,
+                                     apart))
+        else:
+            made += _sharing_calls(blocks, roots, groups, apart)
     elif layout.buckets and work.dp > 1:
         made += [GroupedCalls(one, work.dp, apart) for one in traffic.ddp_calls(
             local.trained, work.dp, layout.buckets.mib, layout.buckets.hook)]
@@ -393,19 +419,13 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
     return made
 
 
-def _calls_with_experts(
-    work: Training, stage: Stage, groups: traffic.Groups, ep: int,
+def _sharing_calls(
+    blocks: Sequence[models.Parameters], roots: Sequence[models.Parameters],
+    groups: traffic.Groups, stride: int,
 ) -> Iterator[GroupedCalls]:
-    _, local, blocks = rank_parameters(work, stage)
-    of_all, of_experts = zip(*(apart_experts(block) for block in blocks), strict=True)
-    for one in traffic.fsdp_calls(of_all, _roots(local, alone=stage.alone), groups):
-        yield GroupedCalls(one, groups.shards, 1)
-    fewer = replace(groups, shards=groups.shards // ep)
-    for one in traffic.fsdp_calls([one for one in of_experts if one.tensors], [], fewer):
-        yield GroupedCalls(one, fewer.shards, ep)
-    shape = any_model.model_of(work)
-    assert isinstance(shape, ModelShape)  # noqa: S101  (others have no experts)
-    yield GroupedCalls(expert_calls(work, shape, stage, step_of(work)), ep, 1)
+    for one in traffic.fsdp_calls(blocks, roots, groups):
+        yield (GroupedCalls(one, groups.copies, groups.shards * stride)
+               if one.collective == "all_reduce" else GroupedCalls(one, groups.shards, stride))
 
 
 @lru_cache(maxsize=_KEPT)

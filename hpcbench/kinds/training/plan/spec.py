@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from fractions import Fraction
 from functools import cache, lru_cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 from hpcbench.config.section import OptionAxes
-from hpcbench.kinds.training.plan.experts import Spread
 from hpcbench.kinds.training.plan.models import Adapters, Parameters, Tensor, of_each
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.collectives import collective_spec
+from hpcbench.operations.loads import Load
 from hpcbench.plan.points import NO_OPTIONS, Option, Values, in_order
 from hpcbench.records import dataclass
 from hpcbench.registry import Registry
@@ -161,6 +162,36 @@ class TokenSharing:
     gathered: bool = True
 
 
+SCALED_BLOCK = 128
+"""Values of a row that share a scale where they travel to experts in 8 bits, as in DeepEP."""
+_SCALE_BYTES = 4  # fp32
+
+
+class Spread(NamedTuple):
+    """``ep``: ranks that divide the experts; ``dedup``: see `operations.loads.DEDUPS`.
+
+    ``load`` is balanced where the ``router`` decides in each step: all that follows from it is then
+    no prediction, but what a balanced load would be.
+    ``capacity_factor``: how many of a rank's tokens an expert takes at most, over the mean of all
+    (GShard, arXiv:2006.16668, section 2.2); 0: all. As in Megatron-LM, the first ones stay, and
+    what is dropped leaves the weights of the others as they are.
+    ``in_8_bits``: what goes to experts is e4m3, tokens and in backward gradients of results
+    (DeepSeek-V3, arXiv:2412.19437, section 3.3.3); what comes back is in the dtype."""
+
+    ep: int
+    load: Load
+    dedup: str
+    capacity_factor: Fraction
+    router: bool
+    in_8_bits: bool = False
+
+    def sent_bytes(self, hidden: int, element: int) -> int:
+        """Return the bytes of a row on its way to experts; a block that is not full travels whole.
+        """
+        blocks = -(-hidden // SCALED_BLOCK)
+        return blocks * (SCALED_BLOCK + _SCALE_BYTES) if self.in_8_bits else hidden * element
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The parts that are divided, copied and cast, and the exchange of gradients: a strategy states
@@ -170,7 +201,7 @@ class Layout:
     ``state_ranks``: ranks that divide optimizer states alone (ZeRO stage 1). ``by_tokens``:
     sequence parallel, ``by_words``: loss parallel. ``adapters``: all that is trained, if set.
     ``balanced``: dynamic shares. ``context``: ranks share the tokens of a sample. ``experts``: how
-    experts are spread over neighbours; the groups' shards of them are as many fewer."""
+    experts are spread over neighbours, those with other samples or parts of them."""
 
     groups: Groups | None = None
     buckets: Buckets | None = None
@@ -186,6 +217,15 @@ class Layout:
     @property
     def shards(self) -> int:
         return self.groups.shards if self.groups else 1
+
+    @property
+    def expert_groups(self) -> Groups | None:
+        """Return how experts that ranks divide are spread over those that have the same."""
+        groups, ep = self.groups, self.experts.ep if self.experts else 1
+        if groups is None or ep == 1:
+            return None
+        return (replace(groups, shards=groups.shards // ep) if groups.shards > 1 else
+                replace(groups, copies=groups.copies // ep))
 
 
 _WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
@@ -453,6 +493,12 @@ def context_of(work: Training) -> TokenSharing | None:
 
 def pipelining(work: Training) -> Pipelining | None:
     return layout_of(work).pipeline
+
+
+def parts_of(work: Training) -> int:
+    """Return the micro-batches of a step."""
+    pipelined = pipelining(work)
+    return work.accumulation * (pipelined.microbatches if pipelined else 1)
 
 
 def trained_part(work: Training) -> tuple[object, ...]:

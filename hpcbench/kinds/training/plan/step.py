@@ -31,6 +31,7 @@ from hpcbench.kinds.training.plan.spec import (
     Pipelining,
     layers_on,
     layout_of,
+    parts_of,
     pipelining,
     stages_on,
 )
@@ -97,15 +98,18 @@ def expert_block_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int, s
     """Return the bytes of a token that a block with experts keeps on a rank with such a share.
 
     The router keeps its probabilities in fp32, those chosen, and their sum; the experts what an MLP
-    does, for each pair; what is weighed is kept: pairs, or rows that have come back."""
+    does, for each pair; what is weighed is kept: pairs, or rows that have come back. torch keeps
+    what is added up, though only its extents are needed: pairs, and rows that have come back."""
     experts = shape.experts
     assert experts is not None  # noqa: S101  (asked of blocks that have them)
     router = _WIDEST * (experts.number + experts.per_token + 1)
-    shared = 4 * experts.shared_inner * kept.element
-    pair = (shape.hidden + 4 * experts.inner) * kept.element
-    weighed = (share.pairs if by_rank else share.sent) * (shape.hidden * kept.element + _WIDEST)
+    shared = 4 * experts.shared_inner // kept.tp * kept.element
+    pair = (shape.hidden + 4 * experts.inner // kept.tp) * kept.element
+    row = shape.hidden * kept.element
+    weighed = (share.pairs if by_rank else share.sent) * (row + _WIDEST)
+    added = (share.pairs + share.sent) * row
     return (block_bytes(replace(shape, inner=0), kept) + router + shared
-            + (share.pairs * pair + weighed) / tokens)
+            + (share.pairs * pair + weighed + added) / tokens)
 
 
 def expert_working_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int,
@@ -117,9 +121,9 @@ def expert_working_bytes(shape: ModelShape, kept: ActivationLayout, tokens: int,
     experts = shape.experts
     assert experts is not None  # noqa: S101  (asked of blocks that have them)
     rows = shape.hidden * (share.pairs + share.received + share.sent) / tokens
-    inner = max(2 * experts.shared_inner,
-                max(2 * experts.inner * share.pairs / tokens, rows) - 4 * experts.shared_inner)
-    return 2 * shape.hidden * kept.wide + inner * kept.element
+    shared, own = experts.shared_inner / kept.tp, experts.inner / kept.tp
+    inner = max(2 * shared, max(2 * own * share.pairs / tokens, rows) - 4 * shared)
+    return 2 * kept.of_tokens(shape.hidden, kept.wide) + inner * kept.element
 
 
 def attention_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
@@ -311,11 +315,11 @@ def unfit_to_balance(work: Training) -> str | None:
 class Stage:
     """A pipeline rank's part of a model; without a pipeline all of it, but for others' experts.
 
-    ``first`` and ``last``: it has embedding or stem, and the head. ``alone``: a tied weight is
-    copied, since the head is on another rank. ``in_flight``: micro-batches whose activations it
-    keeps, each of a part of the blocks, as a number of all. ``ahead``: blocks whose results go to
-    another rank; ``behind``: blocks of other ranks whose results it got, and which get the
-    gradients."""
+    ``rank``: among those of the pipelines whose ranks divide experts. ``first`` and ``last``: it
+    has embedding or stem, and the head. ``alone``: a tied weight is copied, since the head is on
+    another rank. ``in_flight``: micro-batches whose activations it keeps, each of a part of the
+    blocks, as a number of all. ``ahead``: blocks whose results go to another rank; ``behind``:
+    blocks of other ranks whose results it got, and which get the gradients."""
 
     rank: int = 0
     blocks: tuple[int, ...] = ()
@@ -334,13 +338,17 @@ class Stage:
 
 
 def stages_of(work: Training) -> list[Stage]:
-    """Return the part of each pipeline rank, or rank of a group that divides experts; one entry
-    without either."""
+    """Return the part of each pipeline rank, of as many pipelines as ranks divide the experts."""
     pipelined, spread = pipelining(work), layout_of(work).experts
-    if pipelined is None:
-        return [Stage(rank=rank, blocks=tuple(range(work.layers)))
-                for rank in range(spread.ep if spread else 1)]
-    return [_stage(work, pipelined, rank) for rank in range(work.pp)]
+    own = [Stage(blocks=tuple(range(work.layers)))] if pipelined is None else [
+        _stage(work, pipelined, rank) for rank in range(work.pp)]
+    return [replace(stage, rank=rank) for rank, stage in enumerate(
+        own * (spread.ep if spread else 1))]
+
+
+def share_of(work: Training, stage: Stage) -> Share:
+    """Return what a stage's rank has of the tokens that go to experts."""
+    return shares_of(work)[stage.rank // work.pp]
 
 
 def busiest_stages(work: Training) -> list[Stage]:
@@ -351,9 +359,10 @@ def busiest_stages(work: Training) -> list[Stage]:
     if layout_of(work).experts is None:
         return stages
     most: list[tuple[Share, Stage]] = []
-    for share, stage in sorted(zip(shares_of(work), stages, strict=True),
+    for share, stage in sorted(((share_of(work, stage), stage) for stage in stages),
                                key=lambda each: each[0], reverse=True):
-        if not any(all(map(ge, other, share)) for other, _ in most):
+        if not any(other.blocks == stage.blocks and all(map(ge, of_other, share))
+                   for of_other, other in most):
             most.append((share, stage))
     return [stage for _, stage in most]
 
@@ -410,7 +419,7 @@ def step_of(work: Training) -> Step:
         loss=work.loss,
         ring=(work.cp if shared.gathered else 1) if shared and not shared.by_heads else 0,
         exchanged=shared is not None and shared.by_heads)
-    parts = work.accumulation * (layout.pipeline.microbatches if layout.pipeline else 1)
+    parts = parts_of(work)
     samples = -(-most_share(work) // parts)
     return Step(layout, kept, parts, samples, samples * work.seq_length // work.cp)
 

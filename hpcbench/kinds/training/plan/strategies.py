@@ -14,14 +14,8 @@ from types import MappingProxyType
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan import context, spec
-from hpcbench.kinds.training.plan.experts import (
-    ROUTER,
-    UNLIMITED,
-    capacity_text,
-    load_text,
-    nearest_ep,
-    spread_of,
-)
+from hpcbench.kinds.training.plan import experts as of_experts
+from hpcbench.kinds.training.plan.experts import spread_of
 from hpcbench.kinds.training.plan.models import (
     NF4_BLOCK,
     TARGETS,
@@ -32,7 +26,6 @@ from hpcbench.kinds.training.plan.models import (
 )
 from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.workload import OFFLOAD, Training
-from hpcbench.operations.loads import BALANCED, DEDUPS, FORMS, FP8, SAME
 from hpcbench.plan.points import Option, Values
 from hpcbench.units import plural
 
@@ -164,32 +157,18 @@ _OF_SAMPLES = (
 )
 
 
-def _of_experts(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
-    if ranks % int(options["ep"]):
-        fitting = [ep for ep in range(1, ranks + 1) if ranks % ep == 0]
-        return (f"{plural(ranks, 'rank')} cannot be divided evenly into groups of "
-                f"ep={options['ep']}{nearest_ep(int(options['ep']), fitting)}")
-    return spec.Degrees(dp=ranks)
-
-
-def _experts_calls(work: Training) -> tuple[str, ...]:
-    exchange = ("all_to_all",) if int(work.option("ep")) > 1 else ()
-    return ("all_gather", "reduce_scatter", *exchange, *agreed(work))
+def _exchange_calls(work: Training) -> tuple[str, ...]:
+    return ("all_to_all",) if dict(work.options).get("ep", 1) != 1 else ()
 
 
 _MOE = spec.StrategySpec(
     name="moe", meaning="fsdp whose experts are divided among neighbours, to whom tokens travel",
-    runner=f"{_RUN}.moe:ExpertParallel", order=55, also=("ep", "expert_parallel", "experts"),
-    degrees=_of_experts, unfit=_unfit_to_sync, calls=_experts_calls,
+    runner=f"{_RUN}.tensor:TensorParallel", order=55, also=("ep", "expert_parallel", "experts"),
+    degrees=_replicas, unfit=_unfit_to_sync, calls=lambda work: (
+        "all_gather", "reduce_scatter", *_exchange_calls(work), *agreed(work)),
     layout=lambda work: spec.Layout(groups=sharded_groups(work), experts=spread_of(work)),
-    idle=lambda options: dict.fromkeys(
-        ("dedup", "dispatch"), "with ep=1") if options["ep"] == 1 else {},
-    options=MappingProxyType({
-        **_SHARDED, "ep": Values(2),
-        "load": Values(BALANCED, parse=load_text, forms=f"{FORMS} or {ROUTER}"),
-        "dedup": Values("rank", DEDUPS), "capacity_factor": Values(
-            UNLIMITED, parse=capacity_text, forms=f"{UNLIMITED} or a factor"),
-        "dispatch": Values(SAME, (SAME, FP8))}),
+    idle=of_experts.idle,
+    options=MappingProxyType({**_SHARDED, "ep": Values(2), **of_experts.OPTIONS}),
     later_options=("capacity_factor", "dispatch"))
 
 
@@ -348,7 +327,7 @@ def _groups(work: Training) -> spec.Groups | None:
     A pipeline gathers its stages once for all micro-batches, and exchanges gradients behind them.
     """
     ranks, data = work.dp * work.cp, work.option("data")
-    if ranks == 1:
+    if ranks == 1 and not shape_of(work).experts:  # which one rank, too, has in the dtype as shards
         return None
     copies = {"replicate": ranks, "fsdp": 1}.get(str(data)) or int(work.option(REPLICAS))
     each = work.pp > 1 or dict(work.options).get(SYNC_EACH)
@@ -382,6 +361,9 @@ def _idle_in_hybrid(options: Mapping[str, Option]) -> dict[str, str]:
             dict.fromkeys(("cp", *_SHARING), "with cp=1"))
     if options["data"] != "hsdp":
         idle[REPLICAS] = f"with data={options['data']}"
+    if options["ep"] == 1:  # labels of models without experts do not name what they have not
+        idle |= of_experts.idle(options) | {name: "with ep=1" for name, values in (
+            ("ep", Values(1)), *of_experts.OPTIONS.items()) if options[name] == values.default}
     if int(options["pp"]) > 1:
         idle[SYNC_EACH] = "with pp above 1: stages exchange gradients in each part"
     return idle
@@ -390,7 +372,7 @@ def _idle_in_hybrid(options: Mapping[str, Option]) -> dict[str, str]:
 def _hybrid_calls(work: Training) -> tuple[str, ...]:
     names = [*(_tensor_calls(work) if work.tp > 1 else ()),
              *(("send_recv",) if work.pp > 1 else ()),
-             *(_sharing_calls(work) if work.cp > 1 else ())]
+             *(_sharing_calls(work) if work.cp > 1 else ()), *_exchange_calls(work)]
     if work.dp * work.cp > 1:
         data = work.option("data")
         names += ["all_gather", "reduce_scatter"] * (data != "replicate")
@@ -424,12 +406,14 @@ _OF_MODEL = (
             _without_effect(work) or (_unfit_context(work) if work.cp > 1 else None)
             or _unfit_tensors(work) or _unfit_stages(work)),
         layout=lambda work: replace(
-            _model_layout(work), groups=_groups(work),
+            _model_layout(work), groups=_groups(work), experts=spread_of(work),
             context=_token_sharing(work) if work.cp > 1 else None), calls=_hybrid_calls,
         divides_model=True, together=MappingProxyType({"tp": 1, "pp": 2}), idle=_idle_in_hybrid,
-        later_options=(SYNC_EACH, REPLICAS, "cp", *_SHARING), options=MappingProxyType({
+        later_options=(SYNC_EACH, REPLICAS, "cp", *_SHARING, "ep", *of_experts.OPTIONS),
+        options=MappingProxyType({
             "tp": Values(1), "pp": Values(1), "cp": Values(1), **_DATA,
-            REPLICAS: Values(2, least=2), **_TENSOR_OPTIONS, **_PIPELINE_OPTIONS, **_SHARING})),
+            REPLICAS: Values(2, least=2), **_TENSOR_OPTIONS, **_PIPELINE_OPTIONS, **_SHARING,
+            "ep": Values(1), **of_experts.OPTIONS})),
 )
 
 

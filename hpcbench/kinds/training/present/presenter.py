@@ -190,12 +190,15 @@ def demand_lines(work: workload.Training) -> Iterator[str]:
 
 
 def _places(work: workload.Training) -> Iterator[tuple[str, Stage]]:
-    """Yield ranks that differ, in words, and what they have; of those with experts two."""
-    stages = stages_of(work)
-    if len(stages) > 1 and work.pp == 1:
-        busiest = max(stages, key=lambda stage: predict.predict_stage(work, stage).hardware_flops)
-        yield from (("rank 0", stages[0]),) if busiest.rank else ()
-        yield f"rank {busiest.rank}, which no rank is busier than", busiest
+    """Yield ranks that differ, in words, and what they have; of those with experts two, or the
+    busiest of each stage."""
+    every = stages_of(work)
+    stages = [max(every[rank::work.pp], key=lambda stage: predict.predict_stage(
+        work, stage).hardware_flops) for rank in range(work.pp)]
+    if len(every) > 1 and work.pp == 1:
+        (busiest,) = stages
+        yield from (("rank 0", every[0]),) if busiest.rank else ()
+        yield f"rank {busiest.rank * work.tp}, which no rank is busier than", busiest
         return
     for stage in stages:
         yield ("each rank" if stage.first and stage.last else

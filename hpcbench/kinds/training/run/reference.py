@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from hpcbench.kinds.training.plan import models, workload
 from hpcbench.kinds.training.plan.any_model import halved
-from hpcbench.kinds.training.plan.experts import is_routed, spread_of
+from hpcbench.kinds.training.plan.experts import is_routed
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.spec import adapters_of, layout_of
 from hpcbench.kinds.training.plan.step import step_of
@@ -45,7 +45,7 @@ from hpcbench.kinds.training.run.models.fp8 import in_8_bits, multiplied_in_fp64
 from hpcbench.kinds.training.run.models.model import NARROW_BIAS, init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import TIED, plain_name
 from hpcbench.kinds.training.run.strategies import base
-from hpcbench.kinds.training.run.strategies.moe import route_alone
+from hpcbench.kinds.training.run.strategies.moe import part_by_part, route_alone
 from hpcbench.operations.data import DTYPES, all_gather_tensor
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
@@ -69,6 +69,7 @@ class Reference:
             mask = _within(models.document_lengths(spec.seq_length, spec.documents), device)
             for block in self._model.blocks.values():
                 block.attention.attend = partial(_masked, mask)
+        part_by_part(spec, self._model)
         init_weights(self._model, SEED, device=device)
         self._trained = self.begin(device)
         in_parts = spec.of_images or spec.in_8_bits
@@ -259,7 +260,8 @@ def arithmetic_bound(spec: workload.Training) -> float:
     if spec.of_images:
         return _MARGIN * _image_error(spec, 2 * (_BLOCK_NORMED * spec.layers + _STEM_AND_HEAD))
     of_block = _BLOCK_PRODUCTS + (_OF_LATENTS if shape_of(spec).latent else 0)
-    depth, unit, spread = 2 * (of_block * spec.layers + 1), UNIT[spec.dtype], spread_of(spec)
+    depth, unit = 2 * (of_block * spec.layers + 1), UNIT[spec.dtype]
+    spread = layout_of(spec).experts
     longest = max(spec.hidden, spec.inner, spec.vocab, spec.tokens or 0)
     error = _MARGIN * unit * (
         depth * math.sqrt(longest) if spec.dtype == "fp32" else math.sqrt(depth))
@@ -368,13 +370,15 @@ def sums(name: str, parameter: torch.Tensor, value: torch.Tensor) -> torch.Tenso
     found = torch.zeros(_PLACE + 1 + PROJECTIONS, dtype=torch.float64)
     if not own.numel():
         return found
-    rows, columns = len(own), own[0].numel()
-    at, beside = int(first[0]), int(first[1]) * own[0][0].numel() if len(first) > 1 else 0
-    found[:_PLACE] = torch.tensor([at, rows, beside, columns])
+    rows, columns, at = len(own), own[0].numel(), int(first[0])
+    across = torch.arange(parameter[0].numel()).view(extents[1:])
+    for dim, (begin, count) in enumerate(zip(first[1:], own.shape[1:], strict=True)):
+        across = across.narrow(dim, int(begin), count)
+    here = across.flatten()  # the columns that the rank has
+    found[:_PLACE] = torch.tensor([at, rows, int(here[0]), columns])
     device = in_fp64(own.device)
     of_rows = _signs(name, 0, extents[0])[at:at + rows].to(device)
-    across = parameter[0].numel() if parameter.dim() > 1 else 1
-    of_columns = _signs(name, 1, across)[beside:beside + columns].to(device)
+    of_columns = _signs(name, 1, parameter[0].numel())[here].to(device)
     found[_PLACE:] = _sums(own.reshape(rows, columns), of_rows, of_columns).cpu()
     return found
 

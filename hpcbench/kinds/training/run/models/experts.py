@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor, Partial
 from torch.nn import functional as F
 
-from hpcbench.kinds.training.plan.experts import Spread
+from hpcbench.kinds.training.plan.spec import Spread
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.fp8 import packed, unpacked
 from hpcbench.operations.loads import Routing
@@ -177,7 +179,7 @@ class RouterRoutes:
     micro-batch, tokens of each expert that this rank's tokens have, and the rows it got."""
 
     def __init__(self, experts: Experts, spread: Spread, tokens: int, capacity: int,
-                 exchange: Exchange, assumed: GivenRoutes | None = None) -> None:
+                 exchange: Exchange, assumed: GivenRoutes | InTurn | None = None) -> None:
         self.tokens, self._experts, self._ranks = tokens, experts, (
             spread.ep if exchange.group else 1)
         self._by_rank, self._capacity = spread.dedup == "rank", capacity
@@ -325,10 +327,28 @@ def _is_grouped(rows: torch.Tensor, weights: torch.Tensor) -> bool:
         extent * size % _GROUPED_BYTES for extent in weights.shape[1:])
 
 
-class MixtureOfExperts(nn.Module):  # type: ignore[misc]
-    """The router, its experts, and the MLP that every token passes. ``routes`` are set later."""
+class InTurn:
+    """Routes of several ranks' tokens, one part after another."""
 
-    routes: GivenRoutes | RouterRoutes
+    def __init__(self, routes: Sequence[GivenRoutes]) -> None:
+        self.tokens, self._routes = routes[0].tokens, cycle(routes)
+
+    def of(self, scores: torch.Tensor) -> tuple[torch.Tensor, Dispatch]:
+        return next(self._routes).of(scores)
+
+
+def _own(whole: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that ranks which divide each expert have alike; its gradient is the sum of
+    theirs."""
+    return whole.to_local(grad_placements=[Partial()]) if isinstance(whole, DTensor) else whole
+
+
+class MixtureOfExperts(nn.Module):  # type: ignore[misc]
+    """The router, its experts, and the MLP that every token passes. ``routes`` are set later.
+
+    Ranks that divide each expert return parts of a sum."""
+
+    routes: GivenRoutes | RouterRoutes | InTurn
 
     def __init__(self, shape: ModelShape, experts: Experts, shared: nn.Module | None) -> None:
         super().__init__()
@@ -338,8 +358,9 @@ class MixtureOfExperts(nn.Module):  # type: ignore[misc]
         self.shared = shared
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        tokens, each = x.flatten(0, -2), self.routes.tokens
-        scores = self.router(tokens)
+        flat, each = x.flatten(0, -2), self.routes.tokens
+        tokens = _own(flat)
+        scores = F.linear(tokens, _own(self.router.weight))
         wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
         scores = wide.softmax(-1) if self.of.scores == "softmax" else wide.sigmoid()
         parts = []
@@ -347,7 +368,7 @@ class MixtureOfExperts(nn.Module):  # type: ignore[misc]
             choices, dispatch = self.routes.of(some)
             parts.append(dispatch.through(part, self._weights(some, choices), self.experts))
         mixed = torch.cat(parts) if len(parts) > 1 else parts[0]
-        return (mixed if self.shared is None else mixed + self.shared(tokens)).view_as(x)
+        return (mixed if self.shared is None else mixed + self.shared(flat)).view(x.shape)
 
     def _weights(self, scores: torch.Tensor, choices: torch.Tensor) -> torch.Tensor:
         picked = scores.gather(1, choices)

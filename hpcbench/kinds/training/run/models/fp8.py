@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpcbench.kinds.training.plan.experts import SCALED_BLOCK
 from hpcbench.kinds.training.plan.models import of_block_product
+from hpcbench.kinds.training.plan.spec import SCALED_BLOCK
 from hpcbench.kinds.training.plan.workload import Training
 
 

@@ -237,14 +237,19 @@ class Grid:
     collective over all workers."""
 
     def __init__(self, place: Place, extents: Mapping[str, int]) -> None:
-        layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
         self._opened: list[Any] = []
-        self.groups = {name: self._line(place, layout.movedim(dim, -1))
-                       for dim, name in enumerate(extents)}
-        self._names = {name: _named(name, group) for name, group in self.groups.items()}
-        self.mesh = DeviceMesh.from_group(
-            list(self.groups.values()), place.device.type, mesh=layout,
-            mesh_dim_names=tuple(self._names.values()))
+        self.groups: dict[str, Any] = {}
+        self.mesh = self.divide(place, extents)
+
+    def divide(self, place: Place, extents: Mapping[str, int]) -> DeviceMesh:
+        """Return the ranks by these dimensions; those that are there by name keep their groups."""
+        for name in extents:
+            if name not in self.groups:
+                self.open(place, name, extents)
+        layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
+        groups = {name: self.groups[name] for name in extents}
+        return DeviceMesh.from_group(list(groups.values()), place.device.type, mesh=layout,
+                                     mesh_dim_names=tuple(map(_named, groups, groups.values())))
 
     def _line(self, place: Place, layout: torch.Tensor) -> Any:
         lines = layout.reshape(-1, layout.shape[-1]).tolist()
@@ -259,10 +264,12 @@ class Grid:
         layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
         self.groups[name] = self._line(place, layout.movedim([*extents].index(name), -1))
 
-    def row(self, *names: str) -> DeviceMesh | None:
+    def row(self, *names: str, of: DeviceMesh | None = None) -> DeviceMesh | None:
         """Return the mesh of those of these dimensions that there are, None of none."""
-        found = tuple(self._names[name] for name in names if name in self._names)
-        return self.mesh[found] if found else None
+        mesh = self.mesh if of is None else of
+        found = tuple(named for name in names if name in self.groups
+                      and (named := _named(name, self.groups[name])) in mesh.mesh_dim_names)
+        return mesh[found] if found else None
 
     def close(self) -> None:
         for group in self._opened:
@@ -272,10 +279,12 @@ class Grid:
 
 def parallel_grid(spec: Training, place: Place) -> Grid:
     """Return the ranks by copy, shard, pipeline stage and tensor part; dimensions of 1 are left
-    out."""
-    groups = layout_of(spec).groups or Groups()
+    out, but shards where there are experts."""
+    layout = layout_of(spec)
+    groups, kept = layout.groups or Groups(), "shard" if layout.experts else ""
     degrees = {"replicate": groups.copies, "shard": groups.shards, "pp": spec.pp, "tp": spec.tp}
-    grid = Grid(place, {name: degree for name, degree in degrees.items() if degree > 1})
+    grid = Grid(place, {name: degree for name, degree in degrees.items()
+                        if degree > 1 or name == kept})
     if spec.cp > 1:
         grid.open(place, "cp", {"dp": spec.dp, "cp": spec.cp, "rest": spec.pp * spec.tp})
     return grid

@@ -29,13 +29,13 @@ from hpcbench.kinds.training.plan.spec import (
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
-from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
+from hpcbench.kinds.training.run.models.build import make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, fill_part
 from hpcbench.kinds.training.run.models.transformer import TIED
 from hpcbench.kinds.training.run.strategies import base
-from hpcbench.kinds.training.run.strategies.context import OwnTokens
-from hpcbench.kinds.training.run.strategies.replica import Sharder, whole
-from hpcbench.kinds.training.run.strategies.tensor import Divider, TensorParallel
+from hpcbench.kinds.training.run.strategies.moe import WithExperts
+from hpcbench.kinds.training.run.strategies.replica import whole
+from hpcbench.kinds.training.run.strategies.tensor import Spreader, TensorParallel
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.models import ModelShape
 from hpcbench.operations.place import Place
@@ -84,16 +84,15 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
 Whole = Callable[[nn.Parameter], torch.Tensor]
 
 
-class Pipeline(base.Strategy):
+class Pipeline(WithExperts):
     """One of torch's schedules over the stages of a model, of which a rank may have several."""
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
         self.grid = grid = base.parallel_grid(spec, place)
         self._group = grid.groups["pp"]
-        self._tokens = OwnTokens(spec, place, grid)
-        self._divider = Divider(grid.row("tp"), spec)
-        self._sharder = Sharder(grid.row("replicate", "shard"), spec)
+        self._spreader = Spreader(spec, place, grid)
+        self._tokens, self.experts = self._spreader.tokens, self._spreader.experts
         self._stages = Stages(spec)
         self._own = {stage: self._build(self._stages.blocks(stage))
                      for stage in self._stages.by_rank[dist.get_rank(self._group)]}
@@ -111,10 +110,9 @@ class Pipeline(base.Strategy):
 
     def _build(self, blocks: range) -> Model:
         with torch.device("meta"):
-            draft = self._tokens.reach_others(make_model(self.spec, blocks))
-        device = self.place.device
-        return build(draft, device, lambda model, part: fill_part(model, part, device, SEED),
-                     self._divider.divide, self._sharder.shard)
+            draft = make_model(self.spec, blocks)
+        return self._spreader.build(
+            draft, lambda model, part: fill_part(model, part, self.place.device, SEED))
 
     def _open_schedule(self, microbatches: int) -> Any:
         """Return the schedule of so many micro-batches over this rank's stages.
@@ -145,15 +143,15 @@ class Pipeline(base.Strategy):
         handles += (one.register_forward_pre_hook(begin, prepend=True) for one in self._modules)
 
     def _examples(self, stage: int) -> dict[str, torch.Tensor]:
-        """Return a stage's input and output for a dry run, and of a ResNet.
+        """Return a stage's input and output for a dry run, of a ResNet, and of experts.
 
-        Otherwise torch gets them from a computation of neighbours, which batch norms would count.
-        """
+        Otherwise torch gets them from a computation of neighbours, which batch norms would count,
+        and in which experts would have to take part."""
         spec = self.spec
         samples = spec.batch_size // spec.accumulation // self._stages.microbatches
         if spec.of_images:
             return self._images(stage, samples)
-        if dist.get_backend(self._group) != COUNTING_BACKEND:
+        if dist.get_backend(self._group) != COUNTING_BACKEND and not layout_of(spec).experts:
             return {}
         own = spec.seq_length // spec.cp
         tokens = torch.empty((samples, own), dtype=torch.int64, device="meta")
@@ -231,7 +229,7 @@ class Pipeline(base.Strategy):
         for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
                                    strict=True):
             part_losses: list[torch.Tensor] = []
-            with self._divider.loss():
+            with self._spreader.divider.loss():
                 schedule.step(
                     *([inputs] if 0 in self._own else []), return_outputs=False,
                     **({"target": targets, "losses": part_losses} if self.holds_loss else {}))

@@ -214,12 +214,14 @@ class Sharder:
     """How parts of a model are spread over the replicas.
 
     Beside other dimensions copies are torch's sibling of ``fully_shard``, not DDP, which cannot
-    exchange gradients of divided parameters or of backwards in two halves."""
+    exchange gradients of divided parameters or of backwards in two halves. Those with experts, some
+    of which one rank may have alone, are shards of one rank."""
 
     def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
         self._mesh = mesh  # None: there is one replica
         self._spec = spec
-        self._groups = layout_of(spec).groups
+        layout = layout_of(spec)
+        self._groups, self._has_experts = layout.groups, layout.experts is not None
         # gradients are reduced in the dtype of their weights
         self._policy = (MixedPrecisionPolicy(
             param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32)
@@ -234,7 +236,7 @@ class Sharder:
         mesh = mesh or self._mesh
         if mesh is None or self._groups is None:
             return
-        if self._groups.shards > 1 or self._spec.tp * self._spec.pp == 1:
+        if self._groups.shards > 1 or self._has_experts or self._spec.tp * self._spec.pp == 1:
             fully_shard(part, mesh=mesh, mp_policy=self._policy,
                         shard_placement_fn=(lambda _: Shard(dimension)) if dimension else None,
                         # None, of the root: keep

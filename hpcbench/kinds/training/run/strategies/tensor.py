@@ -27,12 +27,15 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from hpcbench.kinds.training.plan.spec import layout_of
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.models.build import build
+from hpcbench.kinds.training.run.models.build import Fill, build
+from hpcbench.kinds.training.run.models.experts import MixtureOfExperts
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.models.transformer import Embedding, TransformerBlock
 from hpcbench.kinds.training.run.strategies import base
 from hpcbench.kinds.training.run.strategies.context import OwnTokens
+from hpcbench.kinds.training.run.strategies.moe import SpreadExperts, WithExperts
 from hpcbench.kinds.training.run.strategies.replica import GroupWatch, Replica, Sharder
+from hpcbench.operations.place import Place
 
 Styles = dict[str, ParallelStyle]
 
@@ -60,6 +63,8 @@ class Divider:
             styles = self._head(part)
         present = {name: style for name, style in styles.items()
                    if getattr(part, name.partition(".")[0]) is not None}
+        if isinstance(part, TransformerBlock) and isinstance(part.mlp, MixtureOfExperts):
+            self._share_router(part.mlp)
         # Each rank has computed the whole weights from the seed: none is to be sent.
         parallelize_module(part, self._mesh, present, src_data_rank=None)
         if isinstance(part, TransformerBlock) and self._copies > 1:
@@ -69,6 +74,15 @@ class Divider:
             # The input of a compiled block must be there: torch 2.13 sends the gradient of a tensor
             # that is still being communicated past its origin.
             part.register_forward_hook(lambda _part, _inputs, output: output.clone())
+
+    def _share_router(self, mixture: MixtureOfExperts) -> None:
+        """Have ranks sum what the experts return, of each of which they have a part, and the
+        gradients of the router."""
+        outside = Shard(1) if self._by_tokens else Replicate()
+        parallelize_module(mixture, self._mesh, PrepareModuleOutput(
+            output_layouts=Partial(), desired_output_layouts=outside))
+        mixture.router.weight = nn.Parameter(DTensor.from_local(
+            mixture.router.weight.data, self._mesh, [Replicate()], run_check=False))
 
     def _own_head(self, keys: DTensor) -> torch.Tensor:
         """Return what a rank's queries need of all keys or values, of which each rank computed a
@@ -100,10 +114,13 @@ class Divider:
             others = (None,) if name == "attention" else ()
             styles[name] = PrepareModuleInput(
                 input_layouts=(outside, *others), desired_input_layouts=(Replicate(), *others))
-            present = (child for child in first if getattr(getattr(block, name), child) is not None)
-            for child in present:
-                styles |= _columns(block, f"{name}.{child}", self._by_columns(child))
-            styles |= _rows(block, f"{name}.{last}", outside)
+            at, inside, behind = name, block.get_submodule(name), outside
+            if isinstance(inside, MixtureOfExperts):
+                at, inside, behind = f"{name}.shared", inside.shared, Partial()
+            for child in first if inside else ():
+                if getattr(inside, child) is not None:
+                    styles |= _columns(block, f"{at}.{child}", self._by_columns(child))
+            styles |= _rows(block, f"{at}.{last}", behind) if inside else {}
             if name == "attention" and block.attention.q_norm is not None:
                 styles |= {f"attention.{each}_norm": SequenceParallel(
                     sequence_dim=1, use_local_output=True) for each in "qk"}  # of a rank's heads
@@ -159,19 +176,43 @@ def _rows(block: nn.Module, name: str, outside: Placement) -> Styles:
                for part in ("base_layer", "lora_B.default")}}
 
 
-class TensorParallel(Replica):
+class Spreader:
+    """All ways at once in which a model, or a stage of one, is spread over the ranks of a grid."""
+
+    def __init__(self, spec: Training, place: Place, grid: base.Grid) -> None:
+        self._device = place.device
+        self.tokens = OwnTokens(spec, place, grid)
+        self.divider = Divider(grid.row("tp"), spec)
+        self.sharder = Sharder(grid.row("replicate", "shard"), spec)
+        self.experts = SpreadExperts(spec, place, grid)
+
+    def build(self, draft: Model, fill: Fill) -> Model:
+        draft = self.tokens.reach_others(draft)
+        model = build(draft, self._device, fill, self._divide, self._shard)
+        self.experts.route(model)
+        return model
+
+    def _divide(self, part: nn.Module) -> None:
+        self.experts.divide(part)
+        self.divider.divide(part)
+
+    def _shard(self, part: nn.Module) -> None:
+        self.experts.shard(part, self.sharder)
+        self.sharder.shard(part)
+
+
+class TensorParallel(WithExperts, Replica):
     """A whole model whose parts are divided, and then spread over replicas if there are several."""
 
     def build(self) -> Model:
-        self.grid = grid = base.parallel_grid(self.spec, self.place)
-        self._tokens = OwnTokens(self.spec, self.place, grid)
-        self._divider = Divider(grid.row("tp"), self.spec)
-        self._sharder = Sharder(grid.row("replicate", "shard"), self.spec)
-        return build(self._tokens.reach_others(self.draft()), self.place.device, self.fill,
-                     self._divider.divide, self._sharder.shard)
+        self.grid = base.parallel_grid(self.spec, self.place)
+        self._spreader = Spreader(self.spec, self.place, self.grid)
+        self.experts = self._spreader.experts
+        return self._spreader.build(self.draft(), self.fill)
 
     def wrap(self, model: Model) -> nn.Module:
-        self.watch = GroupWatch(model)
+        if self.spec.dp * self.spec.cp > 1:
+            self.watch = GroupWatch(model)
         return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -181,14 +222,14 @@ class TensorParallel(Replica):
         return base.AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
-        loss = super().forward_backward(self._tokens.of(batch), phases)
+        loss = super().forward_backward(self._spreader.tokens.of(batch), phases)
         base.align_gradients(self.plain.parameters())
         phases.end("backward")
-        return self._tokens.mean(loss, phases)
+        return self._spreader.tokens.mean(loss, phases)
 
     def arithmetic(self) -> AbstractContextManager[object]:
-        return self._sharder.arithmetic(self.place.device)
+        return self._spreader.sharder.arithmetic(self.place.device)
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
-        self._sharder.synchronize(self.plain, self.exchanges(last))
-        return self._divider.loss()
+        self._spreader.sharder.synchronize(self.plain, self.exchanges(last))
+        return self._spreader.divider.loss()
