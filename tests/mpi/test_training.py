@@ -91,15 +91,29 @@ def test_models_of_a_library_compute_what_one_process_does(mpirun: MpiLauncher) 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_each_precision_computes_what_one_process_does(mpirun: MpiLauncher, ranks: int) -> None:
     bf16 = {**TINY, "dtype": "bf16"}
+    hybrid = {"hybrid": [{"tp": 2, "data": "fsdp"}, {"pp": 2, "microbatches": 2}]} if (
+        ranks == 4) else {}
+    stages = {**bf16, "world_size": 2, "strategies": {"pipeline": {"microbatches": 2}}}
     config = sweep(measure={"warmup": 1, "iterations": 2}, benchmarks=[
         {**bf16, "accumulation": 2, "precision": ["bf16_master", "fp8_tensorwise", "fp8_rowwise"],
          "strategies": ["data", "hsdp"]},
-        {**bf16, "precision": "bf16", "optimizer": ["adamw", "adamw8bit"], "strategies": "fsdp"}])
+        {**bf16, "precision": "bf16", "optimizer": ["adamw", "adamw8bit"],
+         "strategies": ["zero1", "fsdp"]},
+        {**bf16, "name": "divided", "accumulation": 2, "precision": ["bf16", "bf16_master"],
+         "strategies": {"tensor": {"sequence_parallel": True}, "context": {}, **hybrid}},
+        {**stages, "name": "divided_stages", "precision": ["bf16", "bf16_master", "fp8_rowwise"],
+         "accumulation": 2},
+        {**bf16, "name": "zero", "precision": "fp8_rowwise", "strategies": "zero1"},
+        {**stages, "name": "divided_states", "optimizer": "adamw8bit",
+         "precision": ["mixed", "bf16_master"], "strategies": ["tensor", "model"]},
+        {**bf16, "name": "experts", "model": "moe-tiny", "strategies": "moe",
+         "precision": ["bf16", "bf16_master"], "optimizer": ["adamw", "adamw8bit"]}])
     outcome = read(mpirun.run(ranks, config=config, timeout=240).check().folder)
-    assert len(outcome.results.cases) == 8
+    assert len(outcome.results.cases) == 26 + 4 * bool(hybrid)
     for item in outcome.results.cases:
         assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
-        _is_complete(outcome, item)
+        if not item.case.block.startswith("divided"):
+            _is_complete(outcome, item)
     assert not [one for one in outcome.results.findings if one.code == "HB157"]
 
 

@@ -813,8 +813,12 @@ def test_what_is_held_in_bf16_is_half_and_travels_so(strategy: str, more: dict[s
 
 @pytest.mark.parametrize(("block", "words"), [
     ({"precision": "bf16", "dtype": "fp32"}, "give dtype bf16"),
-    ({"precision": "fp8_rowwise", "strategies": "tensor"}, "single, data, fsdp and hsdp"),
-    ({"optimizer": "adamw8bit", "strategies": "zero1"}, "single, data, fsdp and hsdp"),
+    *(({"precision": "fp8_rowwise", "strategies": name}, "take bf16") for name in (
+        "tensor", "context")),
+    ({"precision": "fp8_rowwise", "strategies": "moe", "model": "moe-tiny"}, "take bf16"),
+    ({"precision": "fp8_rowwise", "strategies": {"pipeline": {"schedule": "ZBVZeroBubble"}}},
+     "that of a product in 8 bits is in one piece"),
+    ({"optimizer": "adamw8bit", "strategies": "lora"}, "leave it out"),
     ({"precision": "bf16", "strategies": {"data": {"comm_hook": "bf16"}}}, "comm_hook"),
     ({"precision": "bf16", "library": "transformers"}, "own transformers"),
     ({"precision": "bf16_master", "checkpoint_every": 2}, "checkpoint_every"),

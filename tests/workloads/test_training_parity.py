@@ -227,7 +227,7 @@ def test_what_blocks_keep_is_moved_once(
         "layers": 2, "hidden": 192, "heads": 4, "kv_heads": 4, "seq_length": 64, "vocab": 96})
     model = make_model(work)
     tokens = torch.zeros((work.batch_size, work.seq_length), dtype=torch.int64)
-    with autocast(dtype, torch.device("cpu")):
+    with autocast(work, torch.device("cpu")):
         mean_loss(model(tokens), tokens).backward()
     (stage,) = stages_of(work)
     assert sum(moved) == pytest.approx(activations_on_host(work, stage), rel=0.02)

@@ -39,6 +39,7 @@ SGD = {"optimizer": "sgd"}
 HELD: dict[str, Any] = {"dtype": "bf16", "layers": 2, "accumulation": 2}
 PRECISE = [HELD | {"precision": ["bf16", "bf16_master", "fp8_rowwise"]},
            HELD | {"precision": ["mixed", "bf16_master"], "optimizer": "adamw8bit"}]
+NARROW = HELD | {"world_size": 2, "precision": ["bf16", "bf16_master"]}
 BLOCKS: dict[str, list[dict[str, Any]]] = {
     "single": [{"model": FAMILIES}, *PRECISE],
     "data": [NORMED, {"model": FAMILIES}, {"strategies": {"data": [
@@ -46,11 +47,13 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
         {"balance": "dynamic"}]}},
         LIBRARYS | {"strategies": {"data": {"bucket_mb": 1, "balance": ["static", "dynamic"]}}},
         *PRECISE],
-    "zero1": [{"model": FAMILIES}, {"strategies": {"zero1": {"balance": "dynamic"}}}, LIBRARYS],
+    "zero1": [{"model": FAMILIES}, {"strategies": {"zero1": {"balance": "dynamic"}}}, LIBRARYS,
+              NARROW, HELD | {"precision": "bf16_master", "optimizer": "adamw8bit"}],
     "fsdp": [NORMED | {"dtype": "bf16"}, {"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
              {"strategies": {"fsdp": {"reshard": BOTH}}}, LIBRARYS, *PRECISE],
     "hsdp": [{"accumulation": 2}, PRECISE[0]],
-    "moe": [{"model": "moe-tiny", "world_size": 3, "layers": 2, **SGD, "strategies": {
+    "moe": [NARROW | {"model": "moe-tiny", "vocab": 256},
+            {"model": "moe-tiny", "world_size": 3, "layers": 2, **SGD, "strategies": {
                 "moe": {"ep": 1}}},  # 8 experts on 3 ranks
             {"model": "moe-tiny", "vocab": 256, "world_size": 4, **SGD, "strategies": {"moe": [
                 {"ep": 1}, {"ep": [2, 4], "load": "lognormal:1", "dedup": ["rank", "expert"]},
@@ -61,7 +64,9 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                  "load": "max_over_mean:3,seed=2", "reshard": BOTH}}},
             {"model": "mla-tiny", "vocab": 256, "world_size": 4, "layers": 2, "dtype": "bf16",
              "accumulation": 2, "strategies": {"moe": [{}, {"ep": 1}, {"load": "router"}]}}],
-    "tensor": [NORMED | {"world_size": [2, 4], **SGD, "strategies": {
+    "tensor": [NARROW | {"strategies": {"tensor": {"sequence_parallel": BOTH}}},
+               HELD | {"world_size": 2, "optimizer": "adamw8bit", "strategies": "tensor"},
+               NORMED | {"world_size": [2, 4], **SGD, "strategies": {
                    "tensor": {"sequence_parallel": BOTH}}},
                {"model": ["gpt2", "mistral-7b"], "kv_heads": 1, "layers": 2, "world_size": 2, **SGD,
                 "checkpointing": ["none", "attention", "full"], "strategies": "tensor"},
@@ -74,8 +79,11 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                 "strategies": {"tensor": {"sequence_parallel": BOTH, "loss_parallel": True}}}],
     "model": [{"world_size": 4, "accumulation": 2, "layers": [4, 6]}],
     "pipeline": [{"world_size": 2, "strategies": {"pipeline": {"schedule": list(SCHEDULE_NAMES)}}},
+                 NARROW,
                  {"world_size": 4, "accumulation": 2, "model": "mistral-7b", "dtype": "bf16"}],
     "hybrid": [NORMED | {"world_size": 4, "strategies": {"hybrid": {"pp": 2}}},
+               NARROW | {"world_size": 4, "strategies": {"hybrid": [
+                   {"tp": 2, "data": "fsdp", "sequence_parallel": True}, {"pp": 2}]}},
                NORMED | {"world_size": 4, "dtype": "bf16", "accumulation": 2, **SGD,
                          "strategies": {"hybrid": {"tp": 2, "data": "fsdp"}}},
                {"world_size": 4, "layers": 2, "strategies": {"hybrid": [
@@ -117,6 +125,7 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
         LIBRARYS | {"model": OF_LIBRARY[name], "hidden": 384, "strategies": {
             name: {"over": ["data", "fsdp"]}}}] for name in ("lora", "qlora")},
     "context": [
+        NARROW,
         {"model": FAMILIES[:2], "heads": 16, "kv_heads": 8, "layers": 2, **SGD, "strategies": {
             "context": [{"rotate": ["allgather", "alltoall"]}, {"cp": 2, "balance": "none"},
                         {"attention": "ulysses"}]}},
@@ -210,7 +219,10 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
     ("activations", {"strategies": ["data", "fsdp"], "documents": 3}),
     ("activations", {"strategies": {"lora": {"variant": "dora"}}}),
     ("weights", {"strategies": ["data", "fsdp"], "precision": ["bf16", "bf16_master"]}),
-    ("weights", {"strategies": "data", "optimizer": "adamw8bit"}),
+    ("weights", {"strategies": ["data", "zero1"], "optimizer": "adamw8bit"}),
+    ("weights", {"strategies": ["zero1", "tensor"], "precision": ["bf16", "bf16_master"]}),
+    ("weights", {"model": "moe-tiny", "heads": 4, "kv_heads": 2, "strategies": "moe",
+                 "precision": ["bf16", "bf16_master"]}),
     ("activations", {"strategies": ["data", "fsdp"], "precision": "fp8_rowwise"}),
     ("activations", {"strategies": "moe", "model": "mla-tiny", "layers": 3,
                      "checkpointing": ["none", "attention"]}),

@@ -38,6 +38,7 @@ from hpcbench.kinds.training.plan.spec import (
 )
 from hpcbench.kinds.training.plan.step import has_large_logits, is_dynamic, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import (
+    BF16,
     CHUNKED,
     CROSS_ENTROPY,
     IN_8_BITS,
@@ -101,18 +102,21 @@ def _otherwise_held(work: Training, spec: StrategySpec) -> str | None:
         "offload_state"] * work.offload_state
     if not unusual:
         return None
-    *names, last = [each.name for each in strategies() if each.holds]
     reasons = (
         (work.precision != MIXED and work.dtype != "bf16", "its arithmetic is bf16: give dtype "
          "bf16"),
-        (not spec.holds, f"it is built for strategies {', '.join(names)} and {last}"),
+        (not spec.holds, f"strategy {spec.name} holds its numbers in its own way; leave it out"),
         (work.library != OWN_LIBRARY or work.of_images,
          "it is built for hpcbench's own transformers"),
         (work.is_narrow and dict(work.options).get("comm_hook", "none") != "none",
          "gradients are bf16 as they are; leave comm_hook out"),
         (work.checkpoint_every > 0, "a checkpoint would lack states that are held apart; leave "
          "checkpoint_every out"),
-        (work.in_8_bits and work.compile, "compile is not tried with products in 8 bits"))
+        (work.in_8_bits and work.compile, "compile is not tried with products in 8 bits"),
+        (work.in_8_bits and layout_of(work).experts, "the grouped product of experts has no scales "
+         f"here; take {BF16}"),
+        (work.in_8_bits and work.tp * work.cp > 1, "scales of the part of an operand that a rank "
+         f"has are not those of one process, by which results are judged; take {BF16}"))
     why = next((why for holds, why in reasons if holds), None) or _unfit_in_8_bits(work)
     return why and f"{unusual[0]}: {why}"
 

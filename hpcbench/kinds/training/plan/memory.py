@@ -6,7 +6,8 @@ rank are laid out once for all batches, dtypes and optimizers of a sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -208,11 +209,16 @@ def moments(work: Training, stage: steps.Stage) -> tuple[Memory, ...]:
 def states_of(work: Training, own: models.Parameters, ranks: int) -> int:
     """Return the bytes that the optimizer keeps for parameters, of the fullest of the ranks that
     divide them; with weights of its own."""
+    return max(_states(work, share) for share in _shares(own, ranks))
+
+
+def _states(work: Training, own: models.Parameters) -> int:
     master = own.elements * WEIGHT_BYTES * work.has_master
     if work.optimizer == IN_8_BITS:
         return master + _bytes_in_8_bits(own)
     element = WEIGHT_BYTES if work.has_master else work.weight_bytes
-    return master + _state_bytes(work.optimizer, own, ranks, element)
+    each = STATES[work.optimizer]
+    return master + each * own.elements * element + bool(each) * len(own.tensors) * _STEP_BYTES
 
 
 def offloaded_bytes(work: Training) -> int:
@@ -220,10 +226,14 @@ def offloaded_bytes(work: Training) -> int:
     states, and weights and gradients of its own."""
     if not work.offload_state:
         return 0
-    stage = steps.Stage(blocks=tuple(range(work.layers)))
-    own = sharded(rank_parameters(work, stage).local, layout_of(work).shards)
-    weights = own.elements * WEIGHT_BYTES if work.has_master else own.held_bytes
-    return states_of(work, own, 1) + weights * (1 if work.has_master else 2)
+    layout, taken = layout_of(work), []
+    for stage in steps.stages_of(work):
+        local = sharded(rank_parameters(work, stage).local, layout.shards,
+                        layout.experts.ep if layout.experts else 1)
+        for own in _shares(local, layout.state_ranks):
+            weights = own.elements * WEIGHT_BYTES if work.has_master else 2 * own.held_bytes
+            taken.append(_states(work, own) + weights)
+    return max(taken)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -237,16 +247,17 @@ def _bytes_in_8_bits(own: models.Parameters) -> int:
 
 
 @lru_cache(maxsize=_KEPT)
-def _state_bytes(optimizer: str, own: models.Parameters, ranks: int, element: int) -> int:
-    """Return the states' bytes of the fullest rank: ZeRO gives the emptiest the largest left."""
-    if not STATES[optimizer]:
-        return 0
-    shares = [(0, 0)] * ranks  # elements and parameters of each
-    for elements in sorted((item.elements for item in own.tensors), reverse=True):
-        least = min(range(ranks), key=lambda rank: shares[rank][0])
-        shares[least] = (shares[least][0] + elements, shares[least][1] + 1)
-    return max(elements * STATES[optimizer] * element + count * _STEP_BYTES
-               for elements, count in shares)
+def _shares(own: models.Parameters, ranks: int) -> Sequence[models.Parameters]:
+    """Return what each rank updates: ZeRO gives the emptiest the largest left."""
+    if ranks == 1:
+        return (own,)
+    shares: list[list[models.Tensor]] = [[] for _ in range(ranks)]
+    filled = [(0, rank) for rank in range(ranks)]
+    for item in sorted(own.tensors, key=lambda one: one.elements, reverse=True):
+        elements, least = filled[0]
+        shares[least].append(item)
+        heapq.heapreplace(filled, (elements + item.elements, least))
+    return tuple(models.Parameters(tuple(share)) for share in shares if share)
 
 
 def _gradients(rank: _Rank) -> tuple[int, ...]:
@@ -430,7 +441,8 @@ def _updating(rank: _Rank, states: int) -> int:
         return 0
     rooted = bool(STATES[work.optimizer]) and work.optimizer != IN_8_BITS
     if work.has_master:
-        return own.elements * WEIGHT_BYTES * (1 + rooted)
+        most = max(share.elements for share in _shares(own, rank.step.layout.state_ranks))
+        return most * WEIGHT_BYTES * (1 + rooted)
     if rank.step.layout.groups is None and work.tp == 1:
         return rooted * states // 2
     return rooted * 2 * work.weight_bytes * max(item.elements for item in own.tensors)

@@ -52,8 +52,11 @@ _TABLES = {"gpt": 1, "llama": 0, "bert": 2}
 """Tables of positions and types, which are gathered under sequence parallelism."""
 
 
-def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -> Iterator[Calls]:
-    """Yield the calls of a step of a rank with these parts; ``recomputed`` counts its blocks."""
+def tensor_calls(
+    shape: ModelShape, stage: Stage, step: Step, recomputed: int, held: int,
+) -> Iterator[Calls]:
+    """Yield the calls of a step of a rank with these parts; ``recomputed`` counts its blocks,
+    ``held``: bytes of an element of weights."""
     kept, parts, bert = step.kept, step.parts, shape.family == "bert"
     hidden, halves = step.tokens * shape.hidden, 2 * len(stage.blocks)
     wide, narrow = hidden * kept.wide, hidden * kept.element
@@ -62,9 +65,9 @@ def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -
     sums = [wide] * (stage.first + halves) + [narrow] * (halves + recomputed * (1 + bert))
     if kept.adapters:  # before the first of which there is no gradient
         sums = sums[1 if kept.adapters.begins_with_attention else 2:]
-    head = [narrow if bert else wide] * stage.last
+    head, norms = [narrow if bert else wide] * stage.last, _norms(shape, stage, step, held)
     if not kept.by_tokens:
-        yield calls("all_reduce", kept.tp, [*_norms(shape, stage, step), *(sums + head) * parts])
+        yield calls("all_reduce", kept.tp, [*norms, *(sums + head) * parts])
     else:
         table = step.tokens // step.samples * shape.hidden * kept.wide
         gathers = ([wide] * (stage.first + stage.last + halves + 2 * recomputed)
@@ -72,7 +75,7 @@ def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -
         # BERT's head has a product of its own, before which it gathers all tokens
         yield calls("reduce_scatter", kept.tp, (sums if bert else sums + head) * parts)
         yield calls("all_gather", kept.tp, gathers * parts)
-        yield calls("all_reduce", kept.tp, [*_norms(shape, stage, step), *(head * bert * parts)])
+        yield calls("all_reduce", kept.tp, [*norms, *(head * bert * parts)])
     if stage.last and kept.by_words:
         yield calls("all_reduce", kept.tp, [step.tokens * WEIGHT_BYTES] * _LOSS_SUMS * parts)
     elif stage.last:
@@ -106,14 +109,14 @@ def _adapter_calls(
     yield calls("reduce_scatter", kept.tp, [size] * (every + rows) * step.parts)
 
 
-def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
+def _norms(shape: ModelShape, stage: Stage, step: Step, held: int) -> list[int]:
     """Return the sizes of the gradients of norms, of which each rank has seen some tokens, or only
     its own heads, and of routers, of which each has a part.
 
     They are summed when gradients are exchanged: those of one micro-batch as they are, those of
-    several in fp32, in which they were added up."""
+    several as they are held, in which they were added up."""
     exchanges = step.layout.groups.exchanges if step.layout.groups else 1
-    size = step.kept.wide if step.parts == exchanges else WEIGHT_BYTES
+    size = step.kept.wide if step.parts == exchanges else held
     divided = (".router.", *(("norm.",) if step.kept.by_tokens else ("q_norm.", "k_norm.")))
     named = [] if step.kept.adapters else [
         item for item in stage.tensors(shape) if any(name in item.name for name in divided)]
@@ -134,7 +137,7 @@ def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step
     if shape.tied and stage.first != stage.last:  # both copies exchange their part of its gradient
         of_tensor = -(-shape.vocab // work.tp)
         rows = -(-of_tensor // step.layout.shards)
-        sizes.append(rows * shape.hidden * 4)
+        sizes.append(rows * shape.hidden * work.weight_bytes)
     return calls("send_recv", 2, sizes)
 
 
@@ -405,7 +408,7 @@ def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
                     if work.checkpointing != models.ATTENTION)
         of_keys = key_calls(work, shape, stage, step) if work.tp > work.kv_heads else ()
         made += [GroupedCalls(one, work.tp, 1) for one in (
-            *tensor_calls(shape, stage, step, again), *of_keys,
+            *tensor_calls(shape, stage, step, again, work.weight_bytes), *of_keys,
             *_adapter_calls(work, shape, stage, step))]
     if layout.context:
         made += [GroupedCalls(one, work.cp, apart) for one in context.calls_of(

@@ -108,7 +108,7 @@ def _speed_calls(work: Training, _tensors: Sequence[Tensor]) -> Iterator[spec.Ca
 
 def _zero1_traffic(work: Training, tensors: Sequence[Tensor]) -> Iterator[spec.Calls]:
     if work.dp > 1:
-        yield spec.calls("broadcast", work.dp, [4 * item.elements for item in tensors])
+        yield spec.calls("broadcast", work.dp, [item.held_bytes for item in tensors])
     yield from _speed_calls(work, tensors)
 
 
@@ -130,8 +130,8 @@ _OF_SAMPLES = (
     spec.StrategySpec(
         name="zero1",
         meaning="DDP whose optimizer states are divided among the ranks (ZeRO stage 1)",
-        runner=f"{_RUN}.data:Zero1", order=30, also=("zero", "zero_redundancy_optimizer"),
-        degrees=_replicas, unfit=unfit_to_balance,
+        runner=f"{_RUN}.data:Zero1", order=30, holds=True,
+        also=("zero", "zero_redundancy_optimizer"), degrees=_replicas, unfit=unfit_to_balance,
         layout=lambda work: _ddp_layout(work, state_ranks=work.dp),
         calls=lambda work: _with_speeds(work, "all_reduce", "broadcast"), traffic=_zero1_traffic,
         options=MappingProxyType({**BUCKETS, **_BALANCE}), later_options=("balance",),
@@ -163,8 +163,9 @@ def _exchange_calls(work: Training) -> tuple[str, ...]:
 
 _MOE = spec.StrategySpec(
     name="moe", meaning="fsdp whose experts are divided among neighbours, to whom tokens travel",
-    runner=f"{_RUN}.tensor:TensorParallel", order=55, also=("ep", "expert_parallel", "experts"),
-    degrees=_replicas, unfit=_unfit_to_sync, calls=lambda work: (
+    runner=f"{_RUN}.tensor:TensorParallel", order=55, holds=True,
+    also=("ep", "expert_parallel", "experts"), degrees=_replicas, unfit=_unfit_to_sync,
+    calls=lambda work: (
         "all_gather", "reduce_scatter", *_exchange_calls(work), *agreed(work)),
     layout=lambda work: spec.Layout(groups=sharded_groups(work), experts=spread_of(work)),
     idle=of_experts.idle,
@@ -311,7 +312,8 @@ def _whole_backward(work: Training) -> str | None:
     if work.checkpointing != "none":
         return (f"and with checkpointing {work.checkpointing} torch computes blocks again for "
                 "each, and for each group of weights: several times instead of once")
-    return "and that of a compiled block is in one piece" if work.compile else None
+    whole = "a compiled block" if work.compile else "a product in 8 bits" * work.in_8_bits
+    return f"and that of {whole} is in one piece" if whole else None
 
 
 def _tensor_calls(work: Training) -> tuple[str, ...]:
@@ -332,7 +334,7 @@ def _groups(work: Training) -> spec.Groups | None:
     copies = {"replicate": ranks, "fsdp": 1}.get(str(data)) or int(work.option(REPLICAS))
     each = work.pp > 1 or dict(work.options).get(SYNC_EACH)
     return spec.Groups(
-        ranks // copies, copies, DTYPE_BYTES[work.dtype],
+        ranks // copies, copies, DTYPE_BYTES[work.dtype], work.weight_bytes,
         reshard=work.pp == 1 and data != "replicate", rounds=work.accumulation,
         exchanges=work.accumulation if each else 1)
 
@@ -382,7 +384,7 @@ def _hybrid_calls(work: Training) -> tuple[str, ...]:
 
 _MODEL = spec.StrategySpec(
     name="model", meaning="layers are divided among the ranks, of which one works at a time",
-    runner=f"{_RUN}.pipeline:Pipeline", order=70, degrees=lambda ranks, _options: (
+    runner=f"{_RUN}.pipeline:Pipeline", order=70, holds=True, degrees=lambda ranks, _options: (
         spec.Degrees(pp=ranks) if ranks > 1 else "one rank is no pipeline"), unfit=_unfit_stages,
     also=("mp", "model_parallel"),
     layout=_model_layout, calls=lambda _work: ("send_recv",), divides_model=True)
@@ -390,7 +392,7 @@ _OF_MODEL = (
     spec.StrategySpec(
         name="tensor",
         meaning="every layer is divided among the ranks: heads, columns, words (Megatron)",
-        runner=f"{_RUN}.tensor:TensorParallel", order=60,
+        runner=f"{_RUN}.tensor:TensorParallel", order=60, holds=True,
         also=("tp", "tensor_parallel", "megatron"),
         degrees=_of_tensor, unfit=_unfit_tensors, layout=_model_layout, calls=_tensor_calls,
         options=_TENSOR_OPTIONS, divides_model=True),
@@ -401,7 +403,8 @@ _OF_MODEL = (
     spec.StrategySpec(
         name="hybrid",
         meaning="replicas or shards x pipeline x tensor, by degrees; replicas are what is left",
-        runner=f"{_RUN}.pipeline:hybrid", order=90, also=("3d", "nd"), degrees=_of_hybrid,
+        runner=f"{_RUN}.pipeline:hybrid", order=90, holds=True, also=("3d", "nd"),
+        degrees=_of_hybrid,
         unfit=lambda work: (
             _without_effect(work) or (_unfit_context(work) if work.cp > 1 else None)
             or _unfit_tensors(work) or _unfit_stages(work)),
@@ -418,7 +421,7 @@ _OF_MODEL = (
 
 
 _CONTEXT = spec.StrategySpec(
-    name="context", order=95, runner=f"{_RUN}.context:ContextParallel",
+    name="context", order=95, holds=True, runner=f"{_RUN}.context:ContextParallel",
     meaning="the tokens of each sample are divided among the ranks (ring attention, Ulysses), over "
             "FSDP2",
     also=("cp", "context_parallel", "ring_attention", "ulysses"), degrees=_of_context,

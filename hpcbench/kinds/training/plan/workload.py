@@ -132,6 +132,11 @@ class Training(Workload):
         return self.precision in (BF16, BF16_MASTER)
 
     @property
+    def is_mixed(self) -> bool:
+        """Return whether the arithmetic is in another dtype than the weights."""
+        return self.dtype != "fp32" and not self.is_narrow
+
+    @property
     def weight_bytes(self) -> int:
         """Return the bytes of an element of trained weights, and of their gradients."""
         return 2 if self.is_narrow else 4

@@ -91,8 +91,6 @@ class Reference:
                         for name, weight in self._trained.items()}
 
     def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
-        if self._spec.is_narrow:
-            self._model.to(torch.bfloat16)
         self._model.to(device, torch.float64)
         return dict(self._model.named_parameters())
 
@@ -149,7 +147,7 @@ class ScaledReference(Reference):
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         if layout_of(self._spec).groups is None:
-            with base.autocast(self._spec.dtype, inputs.device):
+            with base.autocast(self._spec, inputs.device):
                 return self._model(inputs)
         dtype = DTYPES[self._spec.dtype]  # fully_shard casts parameters, before they are used
         return functional_call(self._model, {
@@ -274,9 +272,9 @@ def arithmetic_bound(spec: workload.Training) -> float:
 def gradient_bound(spec: workload.Training, exchange: base.GradientExchange) -> Bound:
     """Return the bound of gradients: arithmetic, and dp roundings in the exchange's dtype.
 
-    Gradients that are held in bf16 are rounded for each part that is added, of all replicas."""
+    Gradients that are held in bf16 are rounded for each part that is added, of all ranks."""
     relative = arithmetic_bound(spec)
-    relative += spec.is_narrow * (spec.dp + spec.accumulation) * UNIT["bf16"]
+    relative += spec.is_narrow * (spec.dp * spec.cp * spec.tp + step_of(spec).parts) * UNIT["bf16"]
     if spec.of_images:  # the share of a gradient that other ReLUs may pass
         error = _MEAN_ERROR * _image_error(spec, _BLOCK_NORMED * spec.layers + _STEM_AND_HEAD)
         relative += math.sqrt(_MARGIN * (3 * spec.layers + 1) * _AT_ZERO * error)

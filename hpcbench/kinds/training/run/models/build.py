@@ -56,7 +56,7 @@ def make_model(work: Training, blocks: range | None = None) -> Model:
         model = LibraryModel(shape, work.model)
     alter({part.number: part.module for part in model.parts() if part.number is not None},
           work.checkpointing, work.compile)
-    return model
+    return model.to(torch.bfloat16) if work.is_narrow else model
 
 
 def make_loss(work: Training) -> Loss:

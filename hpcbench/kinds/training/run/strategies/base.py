@@ -131,11 +131,11 @@ class ApartOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
                  device: torch.device) -> None:
         """Hold tensors in ``dtype``; None: in their parameters'."""
         held = list(parameters)
-        super().__init__(held, {})
+        super().__init__([{"params": held}], {})
         self._apart = {
             one: nn.Parameter(part.to(device, dtype or part.dtype)) for one in held
             if (part := local(one.detach())).numel()}  # a small one may have none here
-        self.inner = make_optimizer(name, list(self._apart.values()))
+        self.inner = make_optimizer(name, [{"params": list(self._apart.values())}])
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Any = None) -> None:
@@ -155,21 +155,18 @@ class ApartOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 def optimizer_of(
     spec: Training, parameters: Iterable[nn.Parameter], device: torch.device,
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of a training whose parameters are on the ``device``."""
+    """Return the optimizer of a training whose parameters are on the ``device``.
+
+    Its groups hold parameters of one mesh each: torch updates a group together. There may be none.
+    """
     held = list(parameters)
+    groups = grouped((one.device_mesh if isinstance(one, DTensor) else None, one) for one in held)
     if not (spec.has_master or spec.offload_state) and (
-            spec.optimizer != IN_8_BITS or not isinstance(held[0], DTensor)):
-        return make_optimizer(spec.optimizer, held)
+            spec.optimizer != IN_8_BITS or groups.keys() <= {None}):
+        return make_optimizer(spec.optimizer, [
+            {"params": group} for group in groups.values() or [held]])
     return ApartOptimizer(spec.optimizer, held, torch.float32 if spec.has_master else None,
                           torch.device("cpu") if spec.offload_state else device)
-
-
-def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return an optimizer whose groups hold parameters of one mesh each: torch updates a group
-    together."""
-    groups = grouped((one.device_mesh if isinstance(one, DTensor) else None, one)
-                     for one in parameters)
-    return make_optimizer(name, [{"params": group} for group in groups.values()])
 
 
 INITIAL_SCALE = 2.0**10
@@ -177,28 +174,24 @@ INITIAL_SCALE = 2.0**10
 and a step that is skipped is no step; this is a power of two, so it rounds nothing."""
 
 
-def is_mixed(dtype: str) -> bool:
-    return dtype != "fp32"
-
-
-def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:
-    if not is_mixed(dtype):
+def autocast(spec: Training, device: torch.device) -> AbstractContextManager[object]:
+    if not spec.is_mixed:
         return nullcontext()
-    context: AbstractContextManager[object] = torch.autocast(device.type, DTYPES[dtype])
+    context: AbstractContextManager[object] = torch.autocast(device.type, DTYPES[spec.dtype])
     return context
 
 
 class Autocast(nn.Module):  # type: ignore[misc]
     """A module whose forward pass is in the arithmetic of a dtype."""
 
-    def __init__(self, module: nn.Module, dtype: str, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, spec: Training, device: torch.device) -> None:
         super().__init__()
         self.module = module
-        self._dtype = dtype
+        self._spec = spec
         self._device = device
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with autocast(self._dtype, self._device):
+        with autocast(self._spec, self._device):
             return self.module(x)
 
 

@@ -208,10 +208,10 @@ class Zero1(Data):
     def make_optimizer(self) -> torch.optim.Optimizer:
         from torch.distributed.optim import ZeroRedundancyOptimizer  # it compiles at its import
 
-        recipe = base.RECIPES[self.spec.optimizer]
         self._sharded = ZeroRedundancyOptimizer(
-            self.plain.parameters(), optimizer_class=recipe.kind,
-            process_group=self.place.group, **recipe.settings)
+            self.plain.parameters(), process_group=self.place.group,
+            optimizer_class=lambda groups: base.optimizer_of(
+                self.spec, groups[0]["params"], self.place.device))
         return self._sharded
 
     @property
@@ -241,8 +241,9 @@ class LowRank(Replica):
         fill(model, part, self.spec, self.place.device)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        return base.grouped_optimizer(self.spec.optimizer, (
-            parameter for parameter in self.plain.parameters() if parameter.requires_grad))
+        return base.optimizer_of(self.spec, (
+            parameter for parameter in self.plain.parameters() if parameter.requires_grad),
+            self.place.device)
 
     def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((plain(name), one) for name, one in super().trained())

@@ -30,6 +30,7 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import make_loss, make_model
+from hpcbench.kinds.training.run.models.fp8 import in_8_bits
 from hpcbench.kinds.training.run.models.model import Model, fill_part
 from hpcbench.kinds.training.run.models.transformer import TIED
 from hpcbench.kinds.training.run.strategies import base
@@ -99,7 +100,7 @@ class Pipeline(WithExperts):
         self.holds_loss = self._stages.last in self._own
         self._parameters = [parameter for model in self._own.values()
                             for parameter in model.parameters()]
-        self.optimizer = base.grouped_optimizer(spec.optimizer, self._parameters)
+        self.optimizer = base.optimizer_of(spec, self._parameters, place.device)
         self.scaler = base.AgreedScaler(spec.dtype, place.device, place.group)
         self._mean_loss = make_loss(spec)
         self._clock = StageClock(exchanges=spec.dp * spec.cp > 1)
@@ -111,6 +112,7 @@ class Pipeline(WithExperts):
     def _build(self, blocks: range) -> Model:
         with torch.device("meta"):
             draft = make_model(self.spec, blocks)
+        in_8_bits(self.spec, draft)
         return self._spreader.build(
             draft, lambda model, part: fill_part(model, part, self.place.device, SEED))
 
@@ -156,7 +158,7 @@ class Pipeline(WithExperts):
         own = spec.seq_length // spec.cp
         tokens = torch.empty((samples, own), dtype=torch.int64, device="meta")
         width = own // (spec.tp if layout_of(spec).by_tokens else 1)
-        cast = base.is_mixed(spec.dtype) and isinstance(self._own[stage], FSDPModule)
+        cast = spec.is_narrow or (spec.is_mixed and isinstance(self._own[stage], FSDPModule))
         hidden = torch.empty((samples, width, spec.hidden), device="meta", requires_grad=True,
                              dtype=DTYPES[spec.dtype] if cast else torch.float32)
         logits = torch.empty((samples, own, spec.vocab), device="meta")
@@ -182,8 +184,8 @@ class Pipeline(WithExperts):
                 passed(blocks.stop - 1)}
 
     def _called(self, model: Model) -> nn.Module:
-        if base.is_mixed(self.spec.dtype) and not isinstance(model, FSDPModule):
-            return base.Autocast(model, self.spec.dtype, self.place.device)
+        if self.spec.is_mixed and not isinstance(model, FSDPModule):
+            return base.Autocast(model, self.spec, self.place.device)
         return model
 
     def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -88,7 +88,7 @@ class Replica(base.Strategy):
         with torch.device("meta"):
             model = make_model(self.spec)
         in_8_bits(self.spec, model)
-        return model.to(torch.bfloat16) if self.spec.is_narrow else model
+        return model
 
     def fill(self, model: Model, part: Part) -> None:
         fill_part(model, part, self.place.device, SEED)
@@ -112,9 +112,7 @@ class Replica(base.Strategy):
         return last or (groups is not None and groups.exchanges > 1)
 
     def arithmetic(self) -> AbstractContextManager[object]:
-        if self.spec.is_narrow:  # as its weights are, all of it is
-            return nullcontext()
-        return base.autocast(self.spec.dtype, self.place.device)
+        return base.autocast(self.spec, self.place.device)
 
     def forward_backward(self, batch: base.Batch, phases: base.PhaseClock) -> torch.Tensor:
         """Weigh the loss of a micro-batch by its share: replicas are averaged as if equal."""
@@ -225,7 +223,7 @@ class Sharder:
         # gradients are reduced in the dtype of their weights
         self._policy = (MixedPrecisionPolicy(
             param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32)
-            if base.is_mixed(spec.dtype) and not spec.is_narrow else MixedPrecisionPolicy())
+            if spec.is_mixed else MixedPrecisionPolicy())
 
     def shard(
         self, part: nn.Module, mesh: DeviceMesh | None = None, dimension: int = 0,
@@ -249,7 +247,7 @@ class Sharder:
             replicate(part, mesh=mesh, mp_policy=self._policy)
 
     def arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
-        return base.autocast(self._spec.dtype, device) if self._mesh is None else nullcontext()
+        return base.autocast(self._spec, device) if self._mesh is None else nullcontext()
 
     def synchronize(self, model: nn.Module, exchanges: bool) -> None:
         if isinstance(model, FSDPModule):

@@ -215,9 +215,6 @@ class TensorParallel(WithExperts, Replica):
             self.watch = GroupWatch(model)
         return model
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        return base.grouped_optimizer(self.spec.optimizer, self.plain.parameters())
-
     def make_scaler(self) -> torch.amp.GradScaler:
         return base.AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
 
