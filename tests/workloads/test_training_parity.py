@@ -35,9 +35,9 @@ from hpcbench.kinds.training.run.parity import (
 from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import Batch, PhaseClock, autocast
 from hpcbench.kinds.training.run.strategies.data import Data
-from hpcbench.kinds.training.run.strategies.moe import ExpertParallel
 from hpcbench.kinds.training.run.strategies.replica import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
+from hpcbench.kinds.training.run.strategies.tensor import TensorParallel
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import SIZES, alone, training
@@ -130,18 +130,18 @@ def test_a_product_in_8_bits_is_near_that_of_its_operands(by_row: bool) -> None:
         assert 0.01 < off < 0.07
 
 
-class UnroundedTokens(ExpertParallel):
+class UnroundedTokens(TensorParallel):
     """Tokens that travel as they are, and gradients of what experts return."""
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
-        self._exchange.in_8_bits = False
+        self.experts._exchange.in_8_bits = False
 
 
-class UnroundedGradients(ExpertParallel):
+class UnroundedGradients(TensorParallel):
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
-        rounds = self._exchange.to_experts
-        self._exchange.to_experts = lambda rows, *ways: (
+        rounds = self.experts._exchange.to_experts
+        self.experts._exchange.to_experts = lambda rows, *ways: (
             rounds(rows, *ways) if rows.grad_fn else rows)
         return super().forward_backward(batch, phases)
 
@@ -153,7 +153,7 @@ def test_tokens_travel_in_8_bits_to_experts_as_they_are_rounded_in_one_process(
 ) -> None:
     work = training("moe", {"ep": 1, "dispatch": "fp8"}, model="moe-tiny", dtype=dtype,
                     sizes=SIZES | {"heads": 4, "kv_heads": 2})
-    found = parity(work, place, ExpertParallel)
+    found = parity(work, place, TensorParallel)
     assert found.wrong is None and 0 < found.share < 0.5
     for kind in (UnroundedTokens, UnroundedGradients):  # in bf16 other roundings hide theirs
         assert dtype != "fp32" or parity(work, place, kind).wrong is not None
