@@ -192,7 +192,7 @@ def fit(collective: str, points: Points) -> Fit:
     fits = [_of_sizes(collective, points)]
     for few in counts[:max(len(counts) - FEWEST_RANK_COUNTS, 0)]:
         low = points.where(points.ranks <= few)
-        if len(low.sizes) >= FEWEST_POINTS:
+        if len(low.sizes) >= FEWEST_POINTS - (few == counts[0]):  # one number has equal steps
             fits.append(_joined(float(few), _of_sizes(collective, low), _of_sizes(
                 collective, points.where(points.ranks > few)), points))
     return min(fits, key=lambda one: one.score)
