@@ -28,6 +28,8 @@ FEWEST_RANK_COUNTS = 3
 MOST_RANGES = 3
 FEWEST_POINTS = 4
 """A range of sizes has more points than its law has coefficients."""
+OTHER_SIZE = 1.25
+"""Sizes closer than this factor are one, as each number of ranks rounds it."""
 COEFFICIENTS = 3
 CUT = 2
 """What a cut adds to the parameters of a law: where it is, and another algorithm."""
@@ -212,20 +214,20 @@ def _mean_square(errors: Array) -> float:
 def _of_sizes(collective: str, points: Points) -> Fit:
     """Return the law with the least criterion whose ranges are of sizes alone."""
     sizes = np.unique(points.sizes)
-    fits = [found for count in range(min(MOST_RANGES, len(sizes))) for cuts in combinations(
-        range(1, len(sizes)), count) if (found := _with_cuts(collective, points, sizes, cuts))]
+    apart = np.flatnonzero(sizes[1:] > OTHER_SIZE * sizes[:-1])
+    between = [math.sqrt(sizes[at] * sizes[at + 1]) for at in apart]
+    fits = [found for count in range(MOST_RANGES) for cuts in combinations(between, count)
+            if (found := _with_cuts(collective, points, cuts))]
     return min(fits, key=lambda one: one.score)
 
 
-def _with_cuts(
-    collective: str, points: Points, sizes: Array, cuts: Sequence[int],
-) -> Fit | None:
-    """Return the law with ranges that begin at these sizes; None where one has too few points."""
-    edges = [*(math.sqrt(sizes[cut - 1] * sizes[cut]) for cut in cuts), math.inf]
+def _with_cuts(collective: str, points: Points, cuts: Sequence[float]) -> Fit | None:
+    """Return the law with ranges that end at these sizes; None where one has too few points."""
     ranges, squares, parameters, begin = [], 0.0, CUT * len(cuts), 0.0
-    for edge in edges:
+    for edge in (*cuts, math.inf):
         inside = points.where((points.sizes >= begin) & (points.sizes < edge))
-        if cuts and (len(inside.sizes) < FEWEST_POINTS or len(np.unique(inside.sizes)) == 1):
+        if cuts and (len(inside.sizes) < FEWEST_POINTS
+                     or inside.sizes.max() <= OTHER_SIZE * inside.sizes.min()):
             return None  # of one size nothing says how time grows with it
         own, square = _of_range(collective, inside, edge)
         ranges.append(own)
