@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import combinations
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -45,6 +44,8 @@ LEAST_MISFIT = 0.03
 LEAST_ERROR = 0.01
 """Standard error of a median, relative, at least: medians of one run are no more certain."""
 TAIL = 0.025
+NOTHING_S = 1e-12
+"""A prediction of nothing has a logarithm, too."""
 Array = npt.NDArray[np.float64]
 
 
@@ -147,8 +148,8 @@ class LawRange(NamedTuple):
 
     def time_s(self, ranks: float, size: float) -> float:
         fixed, step, byte = self.values
-        return fixed + step * self.algorithm.steps(ranks) + (
-            byte * self.algorithm.share(ranks) * size)
+        return max(fixed + step * self.algorithm.steps(ranks) + (
+            byte * self.algorithm.share(ranks) * size), NOTHING_S)
 
 
 @dataclass(frozen=True)
@@ -212,13 +213,19 @@ def _mean_square(errors: Array) -> float:
 
 
 def _of_sizes(collective: str, points: Points) -> Fit:
-    """Return the law with the least criterion whose ranges are of sizes alone."""
+    """Return the law with the least criterion whose ranges are of sizes alone, cut one by one."""
     sizes = np.unique(points.sizes)
     apart = np.flatnonzero(sizes[1:] > OTHER_SIZE * sizes[:-1])
     between = [math.sqrt(sizes[at] * sizes[at + 1]) for at in apart]
-    fits = [found for count in range(MOST_RANGES) for cuts in combinations(between, count)
-            if (found := _with_cuts(collective, points, cuts))]
-    return min(fits, key=lambda one: one.score)
+    fits, cuts = [_with_cuts(collective, points, ())], list[float]()
+    for _ in range(MOST_RANGES - 1):
+        tried = [(found, edge) for edge in between if edge not in cuts and (
+            found := _with_cuts(collective, points, sorted((*cuts, edge))))]
+        if tried:
+            best, edge = min(tried, key=lambda item: item[0].score)
+            fits.append(best)
+            cuts.append(edge)
+    return min((one for one in fits if one), key=lambda one: one.score)
 
 
 def _with_cuts(collective: str, points: Points, cuts: Sequence[float]) -> Fit | None:
@@ -253,8 +260,11 @@ def _coefficients(algorithm: Algorithm, points: Points) -> tuple[tuple[float, ..
     weight of 1."""
     from scipy.optimize import nnls
 
-    columns = np.array([(1.0, algorithm.steps(n), algorithm.share(n) * size) for n, size in zip(
-        points.ranks, points.sizes, strict=True)]) / points.times_s[:, None]
+    counts, which = np.unique(points.ranks, return_inverse=True)
+    steps, shares = (np.array([function(n) for n in counts])[which]
+                     for function in (algorithm.steps, algorithm.share))
+    columns = np.stack((np.ones(len(steps)), steps, shares * points.sizes),
+                       axis=1) / points.times_s[:, None]
     scales = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
     weights = 1 / np.hypot(points.errors, LEAST_MISFIT)
     weights /= math.sqrt(float((weights ** 2).mean()))
@@ -317,10 +327,18 @@ class CallLaw:
             self.points.ranks != n)).logs(own))
             for n in self.rank_counts[1:] for own in [self.points.where(self.points.ranks == n)]}
 
-    def why_not(self, ranks: int) -> str:
-        """Return why the law says nothing of so many ranks; "" if it does."""
+    def why_not(self, ranks: int, size: float) -> str:
+        """Return why the law says nothing of so many ranks, or of a size; "" if it does."""
+        low, high = self.sizes
+        if high <= OTHER_SIZE * low and not low / OTHER_SIZE <= size <= high * OTHER_SIZE:
+            return (f"{self.collective} was measured at {low:.0f} B alone, which says nothing of "
+                    f"{size:.0f} B: measure a second size")
         counts = self.rank_counts
         return "" if ranks in counts else why_not(self.collective, counts, ranks)
+
+    @property
+    def sizes(self) -> tuple[float, float]:
+        return float(self.points.sizes.min()), float(self.points.sizes.max())
 
     @cached_property
     def misfit(self) -> float | None:
@@ -333,8 +351,11 @@ class CallLaw:
     def predict(self, ranks: int, size: float) -> LawTime:
         """Return the time of a call. A number of ranks that was measured has the scatter of points
         of near sizes; others the error of what was left out, which grows with each doubling, and an
-        interval with what other algorithms that fit about as well say."""
-        stretch, doubt = 1.0, 0.0
+        interval with what other algorithms that fit about as well say. Errors grow by as much with
+        each factor of NEAR beyond the measured sizes."""
+        low, high = self.sizes
+        far = max(low / max(size, 1.0), size / max(high, 1.0), 1.0)
+        stretch, doubt = 1.0 + math.log(far, NEAR), 0.0
         if ranks in self.rank_counts:
             logs = self.fit.logs(self.points)[_near(self.points.sizes, size)]
             degrees = len(logs) - COEFFICIENTS
@@ -349,6 +370,6 @@ class CallLaw:
                        max(degrees, 1), tuple(self._beyond(ranks, size)))
 
     def _beyond(self, ranks: int, size: float) -> list[str]:
-        low, high = float(self.points.sizes.min()), float(self.points.sizes.max())
+        low, high = self.sizes
         return ["ranks"] * (not self.rank_counts[0] <= ranks <= self.rank_counts[-1]) + [
             "size"] * (not low * 0.99 <= size <= high * 1.01)

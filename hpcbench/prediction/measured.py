@@ -171,7 +171,7 @@ def steps_of(cases: Sequence[TimedCase]) -> Mapping[Key, tuple[TimedCase, ...]]:
     found = {}
     for key, own in grouped((case.key, case) for case in cases if not case.isolated).items():
         bases = [case for case in cases if case.is_base and case.task == own[0].task
-                 and case.key[2] == own[0].key[2]]
+                 and case.key[2] == own[0].key[2] and case.key[3] == own[0].key[3]]
         has_base = any(case.ranks == 1 for case in own)
         found[key] = (*own, *([] if has_base else bases[:1]))
     return found

@@ -109,7 +109,8 @@ class Basis:
     @cached_property
     def steps(self) -> Mapping[Key, StepLaw]:
         return {key: StepLaw(own, self.laws, Using(
-            own[0].item.case.backend, own[0].key[2], own[0].item.case.workload.dtype))
+            own[0].item.case.backend, own[0].key[2], own[0].item.case.workload.dtype,
+            own[0].item.case.env))
             for key, own in steps_of(self.cases).items()}
 
     @cached_property
@@ -316,15 +317,12 @@ def _of_recorded(
 ) -> Predicted:
     made = Predicted(RECORDED, "", place.ranks, place.on_node, (record.world_size,))
     terms: list[Term] = []
-    counts: list[int] = []
     try:
         for backend, demand in demands.items():
-            using = _using(backend, laws)
-            terms += laws.terms(demand, place, using)
-            counts.append(laws.fewest_counts(demand, place, using))
+            terms += laws.terms(demand, place, _using(backend, laws))
         if not terms:
             raise Refused("no recorded call of several ranks has a law")
-        return replace(made, step=_certain(step_time(terms, 0.0, min(counts) - 1)))
+        return replace(made, step=_certain(step_time(terms, 0.0, math.inf)))
     except Refused as why:
         return replace(made, refused=str(why))
 

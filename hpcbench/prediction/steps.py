@@ -18,6 +18,7 @@ from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.prediction.laws import (
     FEWEST_RANK_COUNTS,
     LEAST_ERROR,
+    NOTHING_S,
     Array,
     CallLaw,
     LawTime,
@@ -32,8 +33,6 @@ from hpcbench.statistics.order import Interval
 from hpcbench.units import plural
 
 COMPUTE = "computing"
-_NOTHING_S = 1e-12
-"""A prediction of nothing has a logarithm, too."""
 
 
 class Refused(Exception):  # noqa: N818  (no error: the answer that the data do not carry)
@@ -46,15 +45,18 @@ class Using(NamedTuple):
     backend: str
     device: str
     dtype: str = ""
+    env: tuple[tuple[str, str], ...] = ()
 
 
 class Term(NamedTuple):
-    """A part of a predicted step: its time, and the standard error of that, in s."""
+    """A part of a predicted step: its time, and the standard error of that, in s, with its degrees
+    of freedom."""
 
     name: str
     seconds: float
     error_s: float
     beyond: tuple[str, ...] = ()
+    degrees: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -64,24 +66,25 @@ class Laws:
     laws: Mapping[SeriesKey, CallLaw]
 
     def of(self, call: RepeatedCall, place: JobShape, using: Using) -> CallLaw:
-        """Return the law of a step's call there; of several series that of the step's dtype, by
-        single calls, with most points. Raises Refused if there is none."""
+        """Return the law of a step's call there; of several series that of the step's environment,
+        of its dtype, by single calls, with most points. Raises Refused if there is none."""
         on_node = 0 if place.has_one_node(call) else place.on_node
         fit = [(key, law) for key, law in self.laws.items() if key[:3] == (
             call.collective, using.backend, using.device)]
         near = [(key, law) for key, law in fit if key.on_node == on_node]
         if near:
             return max(near, key=lambda item: (
-                ("dtype", repr(using.dtype)) in item[0].rest[-1], item[0].rest[1] == DEFAULT_MODE,
-                len(item[1].points.sizes)))[1]
+                item[0].rest[0] == using.env, ("dtype", repr(using.dtype)) in item[0].rest[-1],
+                item[0].rest[1] == DEFAULT_MODE, len(item[1].points.sizes)))[1]
         raise Refused(f"no isolated {call.collective} of {using.backend} was measured"
                       + (f" {_where(on_node)}" if fit else ""))
 
     def own(self, key: SeriesKey, call: RepeatedCall) -> LawTime:
         """Return the time of a case that is one collective, by its own law. Raises Refused."""
         if key not in self.laws:
+            other = any(one[:4] == key[:4] for one in self.laws)
             raise Refused(f"this {key.collective} of {key.backend} was not measured "
-                          f"{_where(key.on_node)}")
+                          f"{_where(key.on_node)}{', in this way and with these axes' * other}")
         return timed(self.laws[key], call)
 
     def terms(self, demand: StepDemand, place: JobShape, using: Using) -> list[Term]:
@@ -97,13 +100,9 @@ class Laws:
                 terms[call.collective] = Term(
                     call.collective, before.seconds + seconds,
                     before.error_s + seconds * one.log_error,
-                    tuple(dict.fromkeys((*before.beyond, *one.beyond, *apart))))
+                    tuple(dict.fromkeys((*before.beyond, *one.beyond, *apart))),
+                    min(before.degrees, one.degrees))
         return [*terms.values()]
-
-    def fewest_counts(self, demand: StepDemand, place: JobShape, using: Using) -> int:
-        """Return the fewest numbers of ranks that a law of these calls rests on."""
-        return min((len(self.of(call, place, using).rank_counts)
-                    for call in demand.calls if call.ranks > 1), default=1)
 
 
 def _where(on_node: int) -> str:
@@ -114,7 +113,7 @@ def timed(law: CallLaw, call: RepeatedCall) -> LawTime:
     """Return the time of one call. Raises Refused."""
     if call.ranks == 1:
         raise Refused("one rank sends nothing")
-    if why := law.why_not(call.ranks):
+    if why := law.why_not(call.ranks, call.size_bytes):
         raise Refused(why)
     return law.predict(call.ranks, call.size_bytes)
 
@@ -127,15 +126,16 @@ class StepTime(NamedTuple):
     beyond: tuple[str, ...]
 
 
-def step_time(parts: Sequence[Term], misfit: float, degrees: int) -> StepTime:
+def step_time(parts: Sequence[Term], misfit: float, degrees: float) -> StepTime:
     """Return the time of all parts, whose errors are independent of one another and of the relative
-    ``misfit``. Raises Refused if they take nothing."""
+    ``misfit``, with the fewest degrees of any. Raises Refused if they take nothing."""
     total = sum(part.seconds for part in parts)
     if not total > 0:
         raise Refused("its calls hide what it computes: measure it on one rank, too")
     of_laws = math.hypot(*(part.error_s for part in parts)) / total
     every = dict.fromkeys(name for part in parts for name in part.beyond)
-    return StepTime(with_error(total, math.hypot(misfit, of_laws, LEAST_ERROR), max(degrees, 1)),
+    degrees = max(int(min(degrees, *(part.degrees for part in parts))), 1)
+    return StepTime(with_error(total, math.hypot(misfit, of_laws, LEAST_ERROR), degrees),
                     tuple(sorted(parts, key=lambda part: -part.seconds)), tuple(every))
 
 
@@ -198,7 +198,7 @@ class StepLaw:
         step is exchange, and of fewer nothing is predicted."""
         errors = []
         for n in self.rank_counts[1:]:
-            predicted = np.maximum(self.columns @ self.coefficients(without=n), _NOTHING_S)
+            predicted = np.maximum(self.columns @ self.coefficients(without=n), NOTHING_S)
             errors.append(float(np.mean([
                 math.log(case.time_s / time_s)
                 for case, time_s in zip(self.cases, predicted, strict=True) if case.ranks == n])))
@@ -256,14 +256,19 @@ def of_another_shape(
         call.collective for case in law.cases for call in case.demand.calls if call.ranks > 1
     } == named]
     if not same:
-        raise Refused(f"no measured step exchanges by {', '.join(sorted(named))} alone")
+        by = ", ".join(sorted(named)) or "nothing"
+        raise Refused(f"no measured step exchanges by {by} alone")
+    weakest = min((*around, *same), key=lambda law: (law.rank_counts[-1], len(law.rank_counts)))
+    fewest = max((law.rank_counts for law in (*around, *same)), key=lambda counts: counts[0])
+    if why := why_not("the nearest shape", fewest, place.ranks):
+        raise Refused(why)
     ends = [(math.log(flops_of(law)), math.log(max(law.rates[0], 1e-30))) for law in around]
     flops, rates = (np.array(column) for column in zip(*ends, strict=True))
     compute = float(np.interp(math.log(demand.flops), flops, rates))
     exposed = float(np.mean([law.rates[1] for law in same]))
     misfit = math.hypot(max(law.misfit for law in (*around, *same)),
                         abs(ends[0][1] - ends[1][1]) / 2)
-    found = same[0].with_rates(demand, place, math.exp(compute), exposed, misfit)
+    found = weakest.with_rates(demand, place, math.exp(compute), exposed, misfit)
     return found._replace(beyond=(*found.beyond, SHAPE))
 
 

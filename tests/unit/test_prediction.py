@@ -474,6 +474,60 @@ def test_noise_that_hides_everything_is_refused() -> None:
     assert any(one.step is None and "interval" in one.refused for one in found.cases)
 
 
+def points(ranks: Sequence[int], sizes: Sequence[int], seconds: Callable[..., float]) -> Points:
+    n, size = np.array([(n, size) for n in ranks for size in sizes], float).T
+    times = np.array([seconds(*pair) for pair in zip(n, size, strict=True)])
+    return Points(n, size, times, np.full(len(times), 0.01))
+
+
+def test_sizes_beyond_those_measured_widen_the_interval() -> None:
+    law = CallLaw("all_reduce", points((2, 4, 8), (2**18, 2**20), lambda n, size: ring_s(
+        n, size) * (1 + 0.03 * (n == 4))))
+    near, far = (law.predict(16, size).log_error for size in (2**20, 2**28))
+    assert far > 2 * near
+    one = CallLaw("all_reduce", points((2, 4, 8), (2**20,), ring_s))
+    assert not one.why_not(16, 2**20)
+    assert "second size" in one.why_not(16, 2**24)
+
+
+def test_calls_of_no_bytes_have_a_time() -> None:
+    law = CallLaw("all_reduce", points((2, 4, 8), SIZES, lambda n, size: 1e-9 * size * (n - 1) / n))
+    assert law.predict(16, 0).time.value >= 0
+
+
+def test_steps_take_the_laws_of_their_own_environment() -> None:
+    def slow(case: Case) -> float:
+        return true_s(case) * (3 if ("OMP_WAIT_POLICY", "PASSIVE") in case.env else 1)
+
+    for order in (("ACTIVE", "PASSIVE"), ("PASSIVE", "ACTIVE")):
+        sweep = {**SWEEP, "benchmarks": [{**block, "env": {"OMP_WAIT_POLICY": [*order]}}
+                                         for block in SWEEP["benchmarks"]]}
+        found = predicted(on(1, 2, 4, 8, clock=slow, sweep=sweep), [16], ["data"]).cases
+        assert len(found) == 2
+        for one in found:
+            assert values(one)[0] == pytest.approx(slow(one.case), rel=0.05)
+
+
+def test_another_shape_is_as_far_as_the_nearest_shape_was_measured() -> None:
+    """Layers 2 on 2 to 64 ranks and 8 on 2 to 8: 4 on 64 are as far as from 8, in either order."""
+    def layered(layers: int) -> dict[str, Any]:
+        return {"benchmarks": [SWEEP["benchmarks"][0], {
+            **SWEEP["benchmarks"][1], "layers": layers, "strategies": {"data": {}}}]}
+
+    runs = [*on(2, 4, 8, 64, sweep=layered(2)), *on(2, 4, 8, sweep=layered(8))]
+    wanted = [check_config(layered(4), "sweep.json")]
+    both = [predict(wanted, some, [64], ["data"]).cases[0] for some in (runs, runs[::-1])]
+    assert values(both[0]) == pytest.approx(values(both[1]))
+    assert {"ranks", "shape"} <= set(both[0].step.beyond)
+
+
+def test_a_step_is_no_more_certain_than_the_laws_of_its_calls() -> None:
+    """Calls on three numbers of ranks leave two out, whatever the numbers of steps."""
+    runs = [*on(1, 2, 4, 8), *on(3, 5, 6, sweep={"benchmarks": SWEEP["benchmarks"][1:]})]
+    step = named(predicted(runs, [16]).cases, "data")
+    assert min(part.degrees for part in step.step.terms) == 2
+
+
 def test_a_law_that_does_not_describe_its_medians_says_so() -> None:
     def stepped(case: Case) -> float:
         return true_s(case) * (1 if case.world_size % 3 else 1.6)
