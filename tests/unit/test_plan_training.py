@@ -33,6 +33,8 @@ from hpcbench.operations.collectives import collectives
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
+from hpcbench.prediction.measured import planned_fact
+from hpcbench.reduce.kind_facts import StepDemand
 
 BLOCK: dict[str, Any] = {"kind": "training", "model": "transformer-tiny", "strategies": "data"}
 
@@ -847,3 +849,24 @@ def test_the_peak_of_products_in_8_bits_is_not_that_of_bf16() -> None:
     assert work.peak_type == "fp8" and work.features.least_capability == (8, 9)
     assert mfu(work, "megatron", 1.0, 1, {"bf16": 1e12}) is None
     assert mfu(work, "megatron", 1.0, 1, {"fp8": 1e12}) == dict(work.flops)["megatron"] / 1e12
+
+
+@pytest.mark.parametrize(("ranks", "block", "skips"), [
+    (2, {"strategies": {"moe": [{"ep": 2}, {"ep": 3}], "fsdp": {}, "hybrid": {"tp": 4, "pp": 1}}},
+     [None, "take ep=2", "moe", "evenly"]),
+    (4, {"strategies": {"hybrid": {"tp": 2, "ep": 2, "data": "hsdp", "replicas": 4}}},
+     ["replicas"]),
+    (2, {"strategies": {"moe": {"ep": 2}}, "library": "transformers"}, ["no experts"]),
+    (4, {"strategies": {"moe": {"ep": 2}, "hybrid": {"tp": 2, "ep": 2, "data": "fsdp"}},
+         "dtype": "bf16", "backend": "nccl", "device": "cuda", "offload_state": True},
+     [None, None])])
+def test_skips_of_experts_say_why_and_cost_no_report(
+    ranks: int, block: dict[str, Any], skips: list[str | None],
+) -> None:
+    """A run has facts of each case, of skipped ones none."""
+    cases = plan_of({**BLOCK, "model": "moe-tiny", **block}, ranks=ranks).cases
+    assert len(cases) == len(skips)
+    for case, part in zip(cases, skips, strict=True):
+        assert (case.skip is None) == (part is None)
+        assert part is None or part in case.skip
+        assert (planned_fact(case, StepDemand) is None) == (part is not None)

@@ -53,8 +53,9 @@ def stepped(work: Training, place: Place) -> TrainingOperation:
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("compiler")
-def test_code_for_the_cpu_is_right(place: Place) -> None:
-    stepped(training("single", compile=True), place).close()
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_code_for_the_cpu_is_right(place: Place, checkpointing: str) -> None:
+    stepped(training("single", compile=True, checkpointing=checkpointing), place).close()
 
 
 @pytest.mark.usefixtures("_uncoded")

@@ -64,9 +64,10 @@ def work(item: CaseResult, values: Values) -> CallWork | None:
 
 
 def demand(item: CaseResult) -> StepDemand | None:
-    """Return the FLOPs and calls of a step of the busiest rank; None where plans predict none."""
+    """Return the FLOPs and calls of a step of the busiest rank; None where plans predict none, as
+    of what is skipped."""
     of = training_of(item.case)
-    if not is_predicted(of):
+    if item.case.skip or not is_predicted(of):
         return None
     if is_routed(of):
         return StepDemand(0.0, (), "its router decides in each step how many tokens travel: "

@@ -71,8 +71,8 @@ def _unfit_latents(work: Training) -> str | None:
     if not shape_of(work).latent:
         return None
     reasons = (
-        (work.tp > 1, "heads are not divided among ranks (tp)"),
-        (work.cp > 1, "ranks that share the tokens of a sample (cp) would exchange whole keys"),
+        (work.tp > 1, "heads are not divided among ranks: take tp=1"),
+        (work.cp > 1, "ranks that share tokens would exchange whole keys: take cp=1"),
         (adapters_of(work) is not None, "its products have no adapters here"),
         (work.in_8_bits, f"its products are not in 8 bits here: give precision {MIXED}"),
         (keeps_products(work.checkpointing), f"checkpointing {work.checkpointing} is not built for "
@@ -110,8 +110,9 @@ def _otherwise_held(work: Training, spec: StrategySpec) -> str | None:
          "it is built for hpcbench's own transformers"),
         (work.is_narrow and dict(work.options).get("comm_hook", "none") != "none",
          "gradients are bf16 as they are; leave comm_hook out"),
-        (work.checkpoint_every > 0, "a checkpoint would lack states that are held apart; leave "
-         "checkpoint_every out"),
+        (work.checkpoint_every > 0 and (
+            work.has_master or work.offload_state or work.optimizer == IN_8_BITS),
+         "a checkpoint would lack states that are held apart; leave checkpoint_every out"),
         (work.in_8_bits and work.compile, "compile is not tried with products in 8 bits"),
         (work.in_8_bits and layout_of(work).experts, "the grouped product of experts has no scales "
          f"here; take {BF16}"),
@@ -168,6 +169,8 @@ def _of_library(work: Training) -> str | None:
     adapters = adapters_of(work)
     if work.library == OWN_LIBRARY:
         return None
+    if shape_of(work).experts:
+        return f"library {work.library} has no experts here; library {OWN_LIBRARY} has"
     if work.replica_ranks > 1:
         *names, last = [spec.name for spec in strategies() if not spec.divides_model]
         return (f"{work.strategy} divides hpcbench's own model, which has the exact shape: the one "

@@ -175,8 +175,6 @@ def unfit_experts(work: Training) -> str | None:
         (divided and work.checkpointing not in ("none", ATTENTION), f"checkpointing "
          f"{work.checkpointing} of experts is not planned with tp, pp or cp; take {ATTENTION}"),
         (divided and work.compile, "compile is not tried with experts and tp, pp or cp"),
-        (shape_of(work).latent and work.tp * work.cp > 1, "attention with latents is not divided "
-         "among ranks: take tp=1 and cp=1"),
         (spread.router and not work.trains, f"load {ROUTER}: ranks that compute or hear nothing of "
          "one another do not know where tokens go; give another load"))
     return (_with_nearest_ep(work, spread.ep, _undivided(work, spread.ep))

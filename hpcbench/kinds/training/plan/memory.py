@@ -229,7 +229,7 @@ def offloaded_bytes(work: Training) -> int:
     layout, taken = layout_of(work), []
     for stage in steps.stages_of(work):
         local = sharded(rank_parameters(work, stage).local, layout.shards,
-                        layout.experts.ep if layout.experts else 1)
+                        layout.expert_groups)
         for own in _shares(local, layout.state_ranks):
             weights = own.elements * WEIGHT_BYTES if work.has_master else 2 * own.held_bytes
             taken.append(_states(work, own) + weights)

@@ -272,7 +272,7 @@ def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
         return f"{plural(ranks, 'rank')} cannot be divided evenly into replicas of {parts}"
     degrees = spec.Degrees(dp=ranks // (tp * pp * cp), tp=tp, pp=pp, cp=cp)
     if tp * pp == 1 or sum(degree > 1 for degree in (degrees.dp, cp, tp, pp)) < 2:
-        others = "context" if cp > 1 else "data, fsdp, tensor or pipeline"
+        others = "context" if cp > 1 else "data, fsdp, tensor, pipeline or, with experts, moe"
         return (f"dp={degrees.dp} x {parts} has not two dimensions: give tp and pp that have, or "
                 f"take strategy {others}")
     return degrees
@@ -334,7 +334,7 @@ def _groups(work: Training) -> spec.Groups | None:
     copies = {"replicate": ranks, "fsdp": 1}.get(str(data)) or int(work.option(REPLICAS))
     each = work.pp > 1 or dict(work.options).get(SYNC_EACH)
     return spec.Groups(
-        ranks // copies, copies, DTYPE_BYTES[work.dtype], work.weight_bytes,
+        max(ranks // copies, 1), copies, DTYPE_BYTES[work.dtype], work.weight_bytes,
         reshard=work.pp == 1 and data != "replicate", rounds=work.accumulation,
         exchanges=work.accumulation if each else 1)
 

@@ -84,6 +84,9 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         unknown: operations on groups that are not known, and so not in ``calls``.
         activations: their peak bytes; None until `stop_memory`."""
 
+    supports_higher_order_operators = True
+    """As compiled blocks have, which are not counted."""
+
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__()
         self.calls: list[GroupCall] = []
@@ -109,6 +112,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
             return NotImplemented  # a subclass does it by operations on its own tensors
         named = kwargs or {}
         result = func(*args, **named)
+        if not hasattr(func, "_schema"):  # of several operations, in a compiled block
+            return result
         if is_call(func):
             try:
                 self.calls += called(func, args, result)
