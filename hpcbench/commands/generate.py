@@ -47,7 +47,7 @@ def gen_config(
         "the folder of an acceptance test of --hardware, in -o DIR.")] = None,
     ranks: Annotated[Optional[int], typer.Option(
         min=1, max=MOST_RANKS, metavar="N",
-        help="With here: ranks; default: the GPUs here, else the cores.")] = None,
+        help="Ranks of here (default: its GPUs, else cores), or a node of --from.")] = None,
     hardware: Annotated[Optional[str], typer.Option(
         metavar="NAME", autocompletion=completion.hardware,
         help="Machine, such as h100-nvlink; hpcbench list names all.")] = None,
@@ -74,7 +74,8 @@ def gen_config(
     if for_prediction:
         if (here is None) == (source is None) or hardware or here not in (None, "here"):
             raise UsageError("--for-prediction: give here, or --from FILE alone")
-        say_all(_for_prediction(for_prediction, source, ranks, output, force=force).rstrip("\n"))
+        about = _for_prediction(for_prediction, source, ranks, output, force=force).rstrip("\n")
+        say_all(as_field(str(output)) if output and quiet else about)
         return
     if here and (offer := offered(CommandSpec).get(f"gen-config {here}")):
         more = {name: value for name, value in (("ranks", ranks), ("source", source)) if value}
@@ -83,7 +84,7 @@ def gen_config(
     if here not in (None, "here") or (here and (hardware or source)):
         raise UsageError("write here alone, or --hardware, --from or both")
     if ranks is not None and not here:
-        raise UsageError("--ranks is for here")
+        raise UsageError("--ranks is for here and --for-prediction")
     about = (generate_here(ranks, output, force=force) if here else
              generate(hardware, source, output, force=force)).rstrip("\n")
     say_all(as_field(str(output)) if output and quiet else about)
@@ -92,15 +93,18 @@ def gen_config(
 def _for_prediction(
     wanted: int, source: Path | None, ranks: int | None, output: Path | None, *, force: bool,
 ) -> str:
-    """Return the sweep for predictions of a file, or of this machine with ``ranks`` on a node."""
-    from hpcbench.gen_config import read_sweep, sweep_here
+    """Return the sweep for predictions of a file or this machine, with ``ranks`` on a node."""
+    from hpcbench.gen_config import Sweep, read_sweep, sweep_here
     from hpcbench.launch.probe import probe_here
 
     offer = offered(CommandSpec).get("gen-config --for-prediction")
     if offer is None:
         raise UsageError("--for-prediction: predictions are not part of this installation")
-    base = read_sweep(source) if source else sweep_here(probe_here(), ranks)
-    text: str = offer.load()(base, wanted, output, force=force)
+
+    def base() -> Sweep:
+        return read_sweep(source) if source else sweep_here(probe_here(), ranks)
+
+    text: str = offer.load()(base, wanted, ranks, output, force=force)
     return text
 
 

@@ -45,8 +45,8 @@ class _Drawn(NamedTuple):
     @property
     def name(self) -> str:
         """Return the label without what grows with the ranks."""
-        words = self.one.label.split()
-        return " ".join(word for word in words if not word.endswith(f"={self.one.ranks}"))
+        grown = {f"{name}={self.one.ranks}" for name in ("n", "ranks", "dp")}
+        return " ".join(word for word in self.one.label.split() if word not in grown)
 
     @property
     def ends(self) -> Range:
@@ -63,14 +63,16 @@ def ranks_along(runs: Sequence[Run], ranks: Sequence[int]) -> list[int]:
     return sorted({*known, *(n for n in between if n < max(ranks))} - {*ranks})
 
 
-def draw(found: Predictions, ranks: Collection[int], runs: Sequence[Run], path: Path) -> None:
-    """Draw the charts, numbered from the second one on. Raises UsageError, FileError."""
-    from hpcbench.report.answer_lines import check_plot_name
+def draw(
+    found: Predictions, ranks: Collection[int], runs: Sequence[Run], path: Path,
+) -> Predictions:
+    """Draw the charts, numbered; without any, add a note. Raises FileError."""
     from hpcbench.report.plots import plot_numbered
 
-    check_plot_name(path)
-    plot_numbered([*charts(found, ranks)], "predicted from " + ", ".join(
-        run.path for run in runs), path)
+    origin = f"predicted from {', '.join(run.path for run in runs)}"
+    if plot_numbered([*charts(found, ranks)], origin, path):
+        return found
+    return replace(found, notes=(*found.notes, f"--plot {path}: no prediction, nothing to draw"))
 
 
 def charts(found: Predictions, ranks: Collection[int]) -> Iterator[Chart]:
@@ -80,7 +82,7 @@ def charts(found: Predictions, ranks: Collection[int]) -> Iterator[Chart]:
                         _Drawn(one, one.step)) for one in found.cases if one.step)
     every = [tuple(sorted(own, key=lambda drawn: drawn.one.ranks)) for own in of_cases.values()]
     drawn = sorted(every, key=lambda own: len(own[-1].step.terms) == 1)[:MOST_CASES]
-    if not drawn:
+    if not any(one.step for one in found.cases if one.ranks in ranks):
         return
     short = short_labels(own[-1].name for own in drawn)
     several = len(drawn) > 1

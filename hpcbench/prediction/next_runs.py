@@ -14,10 +14,10 @@ from hpcbench.prediction.sweeps import carrying, cases_of, next_ranks, on_all_ra
 
 
 def write_next(
-    configs: Sequence[Config], found: Predictions, runs: Sequence[Run], path: Path,
+    configs: Sequence[Config], found: Predictions, runs: Sequence[Run], path: Path, *, force: bool,
 ) -> None:
-    """Write the sweep to ``path``. Raises UsageError, ConfigError; FileError if one is there."""
-    write_sweep(next_sweep(configs, found.cases, runs), path, force=False)
+    """Write the sweep to ``path``. Raises UsageError, ConfigError, FileError."""
+    write_sweep(next_sweep(configs, found.cases, runs), path, force=force)
 
 
 def next_sweep(configs: Sequence[Config], found: Sequence[Predicted], runs: Sequence[Run]) -> Sweep:
@@ -27,8 +27,9 @@ def next_sweep(configs: Sequence[Config], found: Sequence[Predicted], runs: Sequ
         mode="json", by_alias=True, exclude_unset=True, exclude_none=True)) for config in configs]
     place = max(JobShape(one.ranks, one.on_node) for one in found)
     labels = {one.label for one in found}
-    blocks = [block for raw in raws for block in raw["benchmarks"] if any(
-        case.label in labels for case in cases_of({**raw, "benchmarks": [block]}, place.ranks))]
+    blocks = [{key: value for key, value in block.items() if key != "name"}  # others may have it
+              for raw in raws for block in raw["benchmarks"] if any(case.label in labels for case in
+              cases_of({**raw, "benchmarks": [block]}, place.ranks))]
     content = {**raws[0], "benchmarks": [
         block for at, block in enumerate(blocks) if block not in blocks[:at]]}
     known = [[ranks for ranks in one.measured_ranks if ranks > 1] for one in found]

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Config
-from hpcbench.errors import UsageError, job_command_line
+from hpcbench.errors import FileError, UsageError, job_command_line
 from hpcbench.gen_config import Sweep, write_sweep
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
@@ -20,28 +20,44 @@ from hpcbench.prediction.laws import ALGORITHMS, FEWEST_RANK_COUNTS, TAIL
 from hpcbench.prediction.measured import JobShape, key_of, planned_fact
 from hpcbench.reduce.kind_facts import IsolatedCall, StepDemand
 from hpcbench.statistics.order import t_quantile
-from hpcbench.units import plural
-from hpcbench.views.chart import file_name
+from hpcbench.units import plural, shortened
 
 PASSES, ITERATIONS = 5, 20
 """So many that medians have intervals, by default."""
+SWEEPS = (".json", ".yaml", ".yml")
 _FACTOR = 4
 """Neighbouring sizes of isolated calls lie so far apart."""
 
 
-def write_prediction_sweep(base: Sweep, ranks: int, output: Path | None, *, force: bool) -> str:
+def check_target(flag: str, path: Path, endings: Sequence[str] = SWEEPS, *, force: bool) -> None:
+    """Refuse a file that is not to be written, before anything is read or made."""
+    if path.suffix.lower() not in endings:
+        raise UsageError(f"{flag} {shortened(str(path))}: end the name in {', '.join(endings)}")
+    if path.exists() and not force:
+        raise FileError(f"{flag} {path}: there already; --force writes over it")
+
+
+def write_prediction_sweep(
+    base: Callable[[], Sweep], ranks: int, on_node: int | None, output: Path | None, *, force: bool,
+) -> str:
     """Return the sweep that predicts the cases of another on ``ranks`` ranks, or, after writing it
     to ``output``, a line about that. Raises UsageError, ConfigError, FileError."""
-    return write_sweep(sweep_for(base, ranks), output, force=force)
+    if output:
+        check_target("-o", output, force=force)
+    return write_sweep(sweep_for(base(), ranks, on_node), output, force=force)
 
 
-def sweep_for(base: Sweep, ranks: int) -> Sweep:
-    """Return the sweep that carries predictions of another on ``ranks`` ranks. One for this machine
-    (`Sweep.ranks`, those of a node) has its steps and what they call alone."""
+def sweep_for(base: Sweep, ranks: int, on_node: int | None = None) -> Sweep:
+    """Return the sweep that carries predictions of another on ``ranks`` ranks, ``on_node`` of them
+    on a node. One for this machine (`Sweep.ranks`, those of a node) has its steps and what they
+    call alone."""
     raw = on_all_ranks(base.content)
     raw["benchmarks"] = [block for block in raw["benchmarks"] if _has_law(
         raw, block, ranks, only_steps=base.ranks is not None)]
-    on_node = base.ranks or raw.get("hardware", {}).get("num_devices") or ranks
+    on_node = base.ranks or on_node or raw.get("hardware", {}).get("num_devices")
+    if on_node is None:
+        raise UsageError("how many ranks does a node have? Give --ranks N (N >= "
+                         f"{ranks}: one node), or hardware.num_devices in the file")
     planned = planned_on(raw, ranks)
     counts = rank_counts(check_config(raw, "predicted"), planned, ranks, on_node)
     return carrying(raw, planned, JobShape(ranks, min(ranks, on_node)), counts,
@@ -134,27 +150,25 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 def call_blocks(planned: Sequence[Case], place: JobShape) -> Iterator[dict[str, Any]]:
-    """Yield a block for each backend, device and collective that cases of several calls make, with
-    sizes from below the least to above the largest; those of groups in a node on as many ranks.
-    None for what the cases measure themselves."""
-    sizes: dict[tuple[str, str, str, int], set[float]] = {}
-    own: dict[tuple[str, str, str, int], set[float]] = {}
+    """Yield a block for each backend, device, dtype and collective that cases of several calls
+    make, with sizes from below the least to above the largest; those of groups in a node on as many
+    ranks. None for what the cases measure themselves."""
+    sizes: dict[tuple[str, str, str, str, int], set[float]] = {}
+    own: dict[tuple[str, str, str, str, int], set[float]] = {}
     for case in planned:
         demand = planned_fact(case, StepDemand)
         found = own if planned_fact(case, IsolatedCall) else sizes
         for call in demand.calls if demand else ():
             if call.ranks > 1 and call.collective in ALGORITHMS and call.size_bytes > 0:
                 few = call.ranks if place.has_one_node(call) and place.ranks > place.on_node else 0
-                key = (case.backend, case.device, call.collective, few)
+                key = (case.backend, case.device, case.workload.dtype, call.collective, few)
                 found.setdefault(key, set()).add(call.size_bytes)
     sizes = {key: called for key, called in sizes.items() if not (
         key in own and min(own[key]) <= min(called) and max(called) <= max(own[key]))}
-    usual = json.loads(Path(__file__).with_name("calls.json").read_bytes())
-    for (backend, device, collective, few), called in sizes.items():
-        block = {key: collective if value == "$call" else value for key, value in usual.items()}
-        word = f"{collective}-{backend}-on-{few}" if few else f"{collective}-{backend}"
-        yield {**block, "name": file_name(word), "backend": backend, "device": device,
-               "size": _ladder(min(called), max(called)),
+    usual = Path(__file__).with_name("calls.json").read_text(encoding="utf-8")
+    for (backend, device, dtype, collective, few), called in sizes.items():
+        yield {**json.loads(usual.replace("$call", collective)), "backend": backend,
+               "device": device, "dtype": dtype, "size": _ladder(min(called), max(called)),
                **({"world_size": [few]} if few else {})}
 
 

@@ -364,9 +364,9 @@ def test_a_sweep_for_a_prediction_names_ranks_that_can_run_it(
     block = {**SWEEP["benchmarks"][1], "strategies": strategies}
     if code:
         with pytest.raises(UsageError):
-            sweep_for(Sweep({"benchmarks": [block]}), ranks)
+            sweep_for(Sweep({"benchmarks": [block]}), ranks, ranks)
         return
-    made = sweep_for(Sweep({"benchmarks": [block]}), ranks)
+    made = sweep_for(Sweep({"benchmarks": [block]}), ranks, ranks)
     counts = [int(line.split()[2]) for line in made.remarks if line.startswith("mpirun")]
     assert len(counts) == 3
     for count in counts:
@@ -378,8 +378,8 @@ def test_a_sweep_for_this_machine_has_its_steps_alone_and_whole_nodes() -> None:
     made = sweep_for(Sweep(SWEEP, ranks=2), 64)
     training, *calls = made.content["benchmarks"]
     assert training["kind"] == "training"
-    assert {block["name"] for block in calls} == {
-        f"{call}-gloo" for call in ("all_reduce", "all_gather", "reduce_scatter")}
+    assert {block["collective"] for block in calls} == {
+        "all_reduce", "all_gather", "reduce_scatter"}
     assert [int(line.split()[2]) for line in made.remarks if line.startswith("mpirun")] == [4, 6, 8]
     assert made.remarks[-1].endswith("--world-size 64 --ranks-per-node 2")
 
@@ -567,9 +567,11 @@ def test_advise_names_a_way_that_would_be_faster_on_most_ranks() -> None:
 def test_the_sweep_that_carries_a_prediction_does(tmp_path: Path) -> None:
     wanted, small = tmp_path / "wanted.json", tmp_path / "small.json"
     wanted.write_text(json.dumps({"benchmarks": SWEEP["benchmarks"][1:]}), encoding="utf-8")
-    done = hpcbench("gen-config", "--from", str(wanted), "--for-prediction", "64",
-                    "-o", str(small))
-    assert done.returncode == 0, done.stderr
+    line = ["gen-config", "--from", str(wanted), "--for-prediction", "64", "-o", str(small), "-q"]
+    assert hpcbench(*line).returncode == 2  # of how many ranks is a node?
+    assert not small.exists()
+    done = hpcbench(*line, "--ranks", "64")
+    assert (done.returncode, done.stdout) == (0, f"{small}\n"), done.stderr
     runs = [measured(n, sweep=read_config(small)) for n in (1, 2, 4, 8)]
     cases = predict([load_config(wanted)], runs, [64]).cases
     assert cases
@@ -593,3 +595,106 @@ def test_the_command_predicts_from_files(tmp_path: Path) -> None:
                 ["--world-size", "8", "--traffic", "t", "--model", "gpt2"],
                 ["--world-size", "8", "--case", "nothing"]):
         assert hpcbench("predict", *paths, *bad).returncode == 2
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the results files of runs on 2, 4 and 8 ranks."""
+    paths = []
+    for run in on(2, 4, 8):
+        paths.append(str(tmp_path_factory.mktemp("stored") / "results.h5"))
+        with new_results(Path(paths[-1])) as writer:
+            writer.finish(replace(run.results, run=replace(run.results.run, run_id=run.path)))
+    return paths
+
+
+@pytest.mark.parametrize(("flag", "name", "others"), [
+    ("--next", "n.txt", ()), ("--plot", "p.jpeg", ()), ("--next", "n.yaml", ("n.yaml",)),
+    ("--plot", "p.png", ("p.png",)), ("--plot", "p.png", ("p-2.txt",))])
+def test_nothing_is_written_over_or_under_a_wrong_name(
+    flag: str, name: str, others: Sequence[str], stored: list[str], tmp_path: Path,
+) -> None:
+    for other in others:
+        (tmp_path / other).write_text("kept", encoding="utf-8")
+    also = ("--plot", "b.png") if flag == "--next" else ("--next", "b.yaml")
+    line = ["predict", *stored, "--world-size", "16", flag, str(tmp_path / name), also[0],
+            str(tmp_path / also[1])]
+    done = hpcbench(*line)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert flag in done.stderr and "-o" not in done.stderr.split()
+    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == dict.fromkeys(
+        others, "kept")
+    if others:
+        assert hpcbench(*line, "--force").returncode == 0
+        assert (tmp_path / others[0]).read_bytes() != b"kept"
+
+
+def test_where_nothing_is_predicted_nothing_is_drawn(stored: list[str], tmp_path: Path) -> None:
+    line = ["predict", *stored[:2], "--world-size", "64", "--plot", str(tmp_path / "p.png")]
+    done = hpcbench(*line, "--json")
+    assert done.returncode == 0
+    assert not [*tmp_path.iterdir()]
+    assert [note for note in json.loads(done.stdout)["notes"] if str(tmp_path) in note]
+
+
+def test_a_price_is_not_for_recorded_calls(stored: list[str]) -> None:
+    done = hpcbench("predict", *stored, "--world-size", "16", "--traffic", "t", "--price", "0")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--price" in done.stderr
+
+
+@pytest.mark.parametrize(("file", "ranks", "wanted"), [
+    ({}, None, None), ({}, 8, 8), ({"num_devices": 4}, None, 4), ({"num_devices": 4}, 8, 8)])
+def test_the_ranks_of_a_node_are_given(
+    file: dict[str, int], ranks: int | None, wanted: int | None,
+) -> None:
+    base = Sweep({"hardware": file, "benchmarks": SWEEP["benchmarks"][1:]})
+    if wanted is None:
+        with pytest.raises(UsageError, match=r"--ranks N.*hardware\.num_devices"):
+            sweep_for(base, 4096, ranks)
+        return
+    made = sweep_for(base, 4096, ranks)
+    assert made.ranks == 4 * wanted
+    assert made.remarks[-1].endswith(f"--ranks-per-node {wanted}")
+
+
+def test_a_wrong_name_is_refused_before_the_machine_is_probed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hpcbench.launch.probe.probe_here", lambda: pytest.fail("probed"))
+    done = hpcbench("gen-config", "here", "--for-prediction", "64", "-o", "b.txt")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_blocks_of_calls_take_no_name_of_another() -> None:
+    training, calls = SWEEP["benchmarks"][1], SWEEP["benchmarks"][0]
+    blocks = [training, {**training, "device": "cuda"}, {
+        **calls, "collective": "all_reduce", "size": 1024, "name": "all_reduce-gloo"}]
+    made = sweep_for(Sweep({"benchmarks": blocks}), 64, 64)
+    assert {block["device"] for block in made.content["benchmarks"][3:]} == {"cpu", "cuda"}
+
+
+def test_runs_that_give_several_blocks_one_name_have_a_next_sweep() -> None:
+    sizes = [SIZES, SIZES, SIZES[:3]]
+    runs = [measured(n, sweep={"benchmarks": [{
+        **SWEEP["benchmarks"][0], "name": "calls", "size": own}]})
+        for n, own in zip((2, 4, 8), sizes, strict=True)]
+    made = next_sweep(sweeps_of(runs), predicted(runs, [32]).cases, runs)
+    assert [len(block["size"]) for block in made.content["benchmarks"]] == [5, 3]
+
+
+def test_calls_are_measured_in_the_dtype_of_their_steps() -> None:
+    """Those in fp32 that the file has cover no call in bf16."""
+    calls = {**SWEEP["benchmarks"][0], "size": [2**10, 2**26]}
+    training = {**SWEEP["benchmarks"][1], "strategies": "data", "dtype": ["fp32", "bf16"]}
+    made = sweep_for(Sweep({"benchmarks": [calls, training]}), 64, 64)
+    (block,) = made.content["benchmarks"][2:]
+    assert (block["collective"], block["dtype"]) == ("all_reduce", "bf16")
+
+
+def test_legends_lose_the_ranks_alone() -> None:
+    block = {**SWEEP["benchmarks"][1], "strategies": {"data": {"bucket_mb": [1, 64]}}}
+    runs = on(2, 4, 8, sweep={"benchmarks": [SWEEP["benchmarks"][0], block]})
+    times, _ = charts(predicted(runs, [64], ["bucket_mb"]), [64])
+    assert {line.label for line in times.panels[0].lines} - {""} == {
+        f"transformer-tiny bucket_mb={size}" for size in (1, 64)}

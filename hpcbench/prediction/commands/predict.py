@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from hpcbench.commands import flags as completion
-from hpcbench.commands.flags import (
-    CASES,
-    MOST_RANKS,
-    JsonOption,
-    QuietOption,
-    VerboseOption,
-    verbosity_of,
-)
+from hpcbench.commands import flags
 from hpcbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,34 +25,34 @@ def predict(
     world_size: Annotated[str, typer.Option(
         "--world-size", metavar="N[,N...]", help="Numbers of ranks to predict for.")],
     on_node: Annotated[Optional[int], typer.Option(
-        "--ranks-per-node", min=1, max=MOST_RANKS, metavar="N",
+        "--ranks-per-node", min=1, max=flags.MOST_RANKS, metavar="N",
         help="Ranks of a node; default: as many as were measured on one.")] = None,
     sweep: Annotated[Optional[Path], typer.Option(
-        "--sweep", metavar="FILE", rich_help_panel=CASES,
+        "--sweep", metavar="FILE", rich_help_panel=flags.CASES,
         help="Sweep file to predict; default: those of RESULTS.")] = None,
     model: Annotated[Optional[list[str]], typer.Option(
-        "--model", metavar="NAME", autocompletion=completion.models, rich_help_panel=CASES,
+        "--model", metavar="NAME", autocompletion=flags.models, rich_help_panel=flags.CASES,
         help="Model in place of those of the sweep; repeatable.")] = None,
     strategy: Annotated[Optional[list[str]], typer.Option(
-        "--strategy", metavar="NAME", autocompletion=completion.strategies,
-        rich_help_panel=CASES,
+        "--strategy", metavar="NAME", autocompletion=flags.strategies, rich_help_panel=flags.CASES,
         help="Strategy in place of those of the sweep; repeatable.")] = None,
     only: Annotated[Optional[list[str]], typer.Option(
-        "--case", metavar="WORDS", rich_help_panel=CASES,
+        "--case", metavar="WORDS", rich_help_panel=flags.CASES,
         help="Only cases with these words in their labels; repeatable.")] = None,
     traffic: Annotated[Optional[Path], typer.Option(
-        "--traffic", metavar="FILE", rich_help_panel=CASES,
+        "--traffic", metavar="FILE", rich_help_panel=flags.CASES,
         help="Predict a job's recorded calls instead.")] = None,
     price: Annotated[Optional[float], typer.Option(
         "--price", min=0.0, metavar="PRICE", help="Price of a device for an hour.")] = None,
     plot: Annotated[Optional[Path], typer.Option(
-        "--plot", metavar="FILE", callback=completion.in_folder,
+        "--plot", metavar="FILE", callback=flags.in_folder,
         help="Also draw times and their parts over ranks (PNG, SVG or PDF).")] = None,
     next_sweep: Annotated[Optional[Path], typer.Option(
-        "--next", metavar="FILE", callback=completion.in_folder,
+        "--next", metavar="FILE", callback=flags.in_folder,
         help="Also write the sweep whose run halves the intervals.")] = None,
-    as_json: JsonOption = False,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: flags.JsonOption = False,
+    verbose: flags.VerboseOption = False, quiet: flags.QuietOption = False,
 ) -> None:
     """Predict times on other numbers of ranks, with intervals.
 
@@ -72,9 +64,10 @@ def predict(
     from hpcbench.prediction import predict as laws
     from hpcbench.report.answer_lines import opened
 
-    verbosity, ranks = verbosity_of(verbose, quiet), _numbers(world_size)
-    if traffic and (sweep or model or strategy or only or next_sweep):
-        raise UsageError("--traffic: predicts recorded calls; leave the options of cases away")
+    verbosity, ranks = flags.verbosity_of(verbose, quiet), _numbers(world_size)
+    if traffic and (sweep or model or strategy or only or next_sweep or price is not None):
+        raise UsageError("--traffic: leave --price and the options of cases away")
+    _check_targets(next_sweep, plot, force=force)
     verbosity.details([f"reads {path.absolute()}" for path in files])
     with opened(files) as runs, verbosity.stage("laws"):
         sweeps = [] if traffic else _sweeps(runs, sweep, model, strategy)
@@ -82,10 +75,23 @@ def predict(
         found = laws.predict_recorded(_record(traffic), runs, every, on_node) if traffic else (
             laws.predict(sweeps, runs, every, only or (), price=price, on_node=on_node))
         if next_sweep:
-            next_runs.write_next(sweeps, found.on(ranks), runs, next_sweep)
+            next_runs.write_next(sweeps, found.on(ranks), runs, next_sweep, force=force)
         if plot:
-            charts.draw(found, ranks, runs, plot)
+            found = charts.draw(found, ranks, runs, plot)
     _print(found.on(ranks), verbosity, as_json=as_json)
+
+
+def _check_targets(next_sweep: Path | None, plot: Path | None, *, force: bool) -> None:
+    from hpcbench.prediction.sweeps import check_target
+    from hpcbench.report.answer_lines import check_plot_name
+
+    if next_sweep:
+        check_target("--next", next_sweep, force=force)
+    if plot:
+        check_plot_name(plot)
+        for file in (plot, plot.with_stem(f"{plot.stem}-2")):
+            check_target("--plot", file, (plot.suffix,), force=force)
+            check_target("--plot", file.with_suffix(".txt"), (".txt",), force=force)
 
 
 def _print(found: Predictions, verbosity: Verbosity, *, as_json: bool) -> None:
@@ -122,7 +128,7 @@ def _sweeps(
 def _numbers(text: str) -> list[int]:
     """Return the numbers in ``8,64``. Raises UsageError."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= MOST_RANKS for part in parts):
-        raise UsageError(f"--world-size {text}: write numbers of ranks from 1 to {MOST_RANKS}, "
-                         "separated by commas, as 64,512")
+    if not all(part.isdecimal() and 1 <= int(part) <= flags.MOST_RANKS for part in parts):
+        raise UsageError(f"--world-size {text}: write numbers of ranks from 1 to "
+                         f"{flags.MOST_RANKS}, separated by commas, as 64,512")
     return sorted({int(part) for part in parts})
