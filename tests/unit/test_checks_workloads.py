@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbench.config.load import check_config
 from hpcbench.errors import ExitCode
 from hpcbench.kinds.training.derive.fingerprints import Counterpart
-from hpcbench.kinds.training.derive.rates import counted, counted_wire_bytes
+from hpcbench.kinds.training.derive.rates import counted, counted_wire_bytes, differences
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present import charts as words
+from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import CaseResult, Results, Usage
 from hpcbench.reduce.run_checks import usage_findings
@@ -158,6 +160,24 @@ def test_hb157_calls_that_were_not_predicted(tmp_path: Path) -> None:
     # though the update is the fullest moment
     assert found["activations_bytes_predicted"] > 10 * 2**10
     assert (found["activations_of"], found["scores_again_flops"]) == ("results of operations", 1)
+
+
+def test_a_later_shard_of_an_embedding_that_two_stages_have_may_send_less() -> None:
+    """A vocabulary of 49 rows is 25 of the first shard, 24 of the second."""
+    plan = make_plan(check_config({"benchmarks": [{
+        "kind": "training", "model": "transformer-tiny", "vocab": 49, "backend": "gloo",
+        "strategies": {"hybrid": {"pp": 2, "data": "fsdp"}}}]}, "sweep"), 4)
+    (case,) = plan.cases
+    stages = predict(training_of(case)).of_ranks
+
+    def detail(less_of: int) -> dict[str, Any]:
+        return {str(rank): {"counted": {"calls": {
+            call.collective: (call.count, call.size_bytes - 512 * (
+                rank == less_of and call.collective == "send_recv"), 0)
+            for call in stages[rank % 2].calls}}} for rank in range(4)}
+
+    assert not [*differences(case, detail(2))]
+    assert len([*differences(case, detail(0))]) == 1
 
 
 ELEMENTS = {"embedding.tokens.weight": 4096, "blocks.0.mlp.up.weight": 1024,
