@@ -202,7 +202,8 @@ def _places(work: workload.Training) -> Iterator[tuple[str, Stage]]:
         return
     for stage in stages:
         yield ("each rank" if stage.first and stage.last else
-               f"the ranks with blocks {cells.span_text(stage.blocks)}"), stage
+               f"the {'busiest' if len(every) > work.pp else 'ranks'} with blocks "
+               f"{cells.span_text(stage.blocks)}"), stage
 
 
 def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
