@@ -272,7 +272,8 @@ def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
         return f"{plural(ranks, 'rank')} cannot be divided evenly into replicas of {parts}"
     degrees = spec.Degrees(dp=ranks // (tp * pp * cp), tp=tp, pp=pp, cp=cp)
     if tp * pp == 1 or sum(degree > 1 for degree in (degrees.dp, cp, tp, pp)) < 2:
-        others = "context" if cp > 1 else "data, fsdp, tensor, pipeline or, with experts, moe"
+        others = ("moe" if int(options.get("ep", 1)) > 1 else
+                  "context" if cp > 1 else "data, fsdp, tensor or pipeline")
         return (f"dp={degrees.dp} x {parts} has not two dimensions: give tp and pp that have, or "
                 f"take strategy {others}")
     return degrees
