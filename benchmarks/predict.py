@@ -155,6 +155,9 @@ def judged(points: Sequence[Point]) -> bool:
         print(f"{point.predicted.label:<60} without {point.what:<10} "
               f"measured {1e3 * point.measured_s:8.2f} ms, error {100 * point.error:+6.1f} %, "
               f"interval {1e3 * low:.2f} to {1e3 * high:.2f}{'' if point.is_held else '  missed'}")
+    if not points:
+        print("every prediction was refused")
+        return False
     kinds = {point.predicted.kind for point in points}
     for name, chosen in [*((kind, [one for one in points if one.predicted.kind == kind])
                            for kind in sorted(kinds)), ("all", [*points])]:

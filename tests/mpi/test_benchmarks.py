@@ -98,7 +98,7 @@ TINY = {
     "pairs.py": Tiny("--ranks 2 --iterations 2", ("2 links", "goals:")),
     "plan_speed.py": Tiny("--cases 200 --repeat 1", ("192 collective cases", "200 training cases")),
     "predict.py": Tiny("--ranks 2 3 4 --only-collectives --passes 1 --iterations 6 "
-                       "--sizes 256KiB 1MiB", ("collective: ", "goals: ")),
+                       "--sizes 256KiB 512KiB 1MiB", ("collective: ", "goals: ")),
     "quiet.py": Tiny("--ranks 1 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
     "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 2 --parts",
                        ("4 ranks", "bare read", "goals:")),
