@@ -52,7 +52,7 @@ def generate(
         raise UsageError("give --hardware, --from or both: a machine, or a file to begin with")
     preset = None if hardware is None else load_preset(hardware)
     if output is not None:
-        _check_output(output, force=force)
+        check_output(output, force=force)
     if source is not None:
         sweep = read_sweep(source)
         sweep = with_hardware(sweep, preset, source) if preset else sweep
@@ -67,7 +67,7 @@ def write_sweep(sweep: Sweep, output: Path | None, *, force: bool) -> str:
 
     Raises UsageError and FileError as `generate` does."""
     if output is not None:
-        _check_output(output, force=force)
+        check_output(output, force=force)
     return _written(sweep, output)
 
 
@@ -87,7 +87,7 @@ def generate_here(ranks: int | None, output: Path | None, *, force: bool) -> str
 
     Raises as `generate` does, and LaunchError without torch."""
     if output is not None:
-        _check_output(output, force=force)
+        check_output(output, force=force)
     from hpcbench.launch.probe import probe_here  # which imports torch's facts: not for --hardware
 
     return _written(sweep_here(probe_here(), ranks), output)
@@ -159,12 +159,16 @@ def _written(sweep: Sweep, output: Path | None) -> str:
     return as_field(f"{output}: written; {command_line('plan', output, *more)} shows its cases")
 
 
-def _check_output(path: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written as requested, before anything is read or made."""
-    if path.suffix.lower() not in _SUFFIXES:
-        *first, last = _SUFFIXES
-        raise UsageError(f"-o {shortened(str(path))}: end the name in {', '.join(first)} or "
-                         f"{last}, which says what is written")
+def check_output(path: Path, *, force: bool, flag: str = "-o",
+                 endings: Sequence[str] = _SUFFIXES) -> None:
+    """Refuse the file of a flag that cannot be written as requested, before anything is read or
+    made. Raises UsageError, FileError."""
+    if path.suffix.lower() not in endings:
+        *first, last = endings
+        allowed = f"{', '.join(first)} or {last}" if first else last
+        raise UsageError(f"{flag} {shortened(str(path))}: end the name in {allowed}, which says "
+                         "what is written")
+    named = str(path) if flag == "-o" else f"{flag} {path}"
     try:
         is_folder, has_folder = path.is_dir(), path.parent.is_dir()
         is_there = path.exists() or path.is_symlink()
@@ -172,11 +176,11 @@ def _check_output(path: Path, *, force: bool) -> None:
         raise FileError(
             f"{shortened(str(path))}: cannot be written: {error.strerror}") from None
     if is_folder:
-        raise FileError(f"{path}: is a folder; name a file in it")
+        raise FileError(f"{named}: is a folder; name a file in it")
     if not has_folder:
-        raise FileError(f"{path}: there is no folder {path.parent}; make it first")
+        raise FileError(f"{named}: there is no folder {path.parent}; make it first")
     if is_there and not force:
-        raise FileError(f"{path}: there already; --force writes over it")
+        raise FileError(f"{named}: there already; --force writes over it")
 
 
 def read_sweep(source: Path) -> Sweep:

@@ -11,8 +11,8 @@ from typing import Any
 
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Config
-from hpcbench.errors import FileError, UsageError, job_command_line
-from hpcbench.gen_config import Sweep, write_sweep
+from hpcbench.errors import UsageError, job_command_line
+from hpcbench.gen_config import Sweep, check_output, write_sweep
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.order import plan_estimate_s
@@ -20,21 +20,12 @@ from hpcbench.prediction.laws import ALGORITHMS, FEWEST_RANK_COUNTS, TAIL
 from hpcbench.prediction.measured import JobShape, key_of, planned_fact
 from hpcbench.reduce.kind_facts import IsolatedCall, StepDemand
 from hpcbench.statistics.order import t_quantile
-from hpcbench.units import plural, shortened
+from hpcbench.units import plural
 
 PASSES, ITERATIONS = 5, 20
 """So many that medians have intervals, by default."""
-SWEEPS = (".json", ".yaml", ".yml")
 _FACTOR = 4
 """Neighbouring sizes of isolated calls lie so far apart."""
-
-
-def check_target(flag: str, path: Path, endings: Sequence[str] = SWEEPS, *, force: bool) -> None:
-    """Refuse a file that is not to be written, before anything is read or made."""
-    if path.suffix.lower() not in endings:
-        raise UsageError(f"{flag} {shortened(str(path))}: end the name in {', '.join(endings)}")
-    if path.exists() and not force:
-        raise FileError(f"{flag} {path}: there already; --force writes over it")
 
 
 def write_prediction_sweep(
@@ -43,7 +34,7 @@ def write_prediction_sweep(
     """Return the sweep that predicts the cases of another on ``ranks`` ranks, or, after writing it
     to ``output``, a line about that. Raises UsageError, ConfigError, FileError."""
     if output:
-        check_target("-o", output, force=force)
+        check_output(output, force=force)
     return write_sweep(sweep_for(base(), ranks, on_node), output, force=force)
 
 

@@ -82,16 +82,16 @@ def predict(
 
 
 def _check_targets(next_sweep: Path | None, plot: Path | None, *, force: bool) -> None:
-    from hpcbench.prediction.sweeps import check_target
+    from hpcbench.gen_config import check_output
     from hpcbench.report.answer_lines import check_plot_name
 
     if next_sweep:
-        check_target("--next", next_sweep, force=force)
+        check_output(next_sweep, force=force, flag="--next")
     if plot:
         check_plot_name(plot)
         for file in (plot, plot.with_stem(f"{plot.stem}-2")):
-            check_target("--plot", file, (plot.suffix,), force=force)
-            check_target("--plot", file.with_suffix(".txt"), (".txt",), force=force)
+            for beside in (file, file.with_suffix(".txt")):
+                check_output(beside, force=force, flag="--plot", endings=(beside.suffix,))
 
 
 def _print(found: Predictions, verbosity: Verbosity, *, as_json: bool) -> None:
