@@ -145,6 +145,14 @@ def basis_of(cases: Sequence[TimedCase]) -> Basis:
         for key, same in series_of(cases).items() if key.collective in ALGORITHMS}))
 
 
+def _basis(runs: Sequence[Run]) -> tuple[Basis, Mapping[str, int]]:
+    """Return what predictions rest on, and what is left out. Raises UsageError."""
+    cases, left = timed_cases(runs)
+    if not cases:
+        raise UsageError("nothing to predict from: no case that a law describes has a time")
+    return basis_of(cases), left
+
+
 def predict(
     sweeps: Sequence[Config], runs: Sequence[Run], world_sizes: Sequence[int],
     only: Sequence[str] = (), *, price: float | None = None, on_node: int | None = None,
@@ -153,20 +161,17 @@ def predict(
     a node, or as many as most nodes had.
 
     Raises UsageError if nothing is measured, or no case has the words of ``only``."""
-    cases, left = timed_cases(runs)
-    if not cases:
-        raise UsageError("nothing to predict from: no case that a law describes has a time")
-    basis, skips, made = basis_of(cases), [""], []
+    (basis, left), skips, made = _basis(runs), [""], []
     for ranks in world_sizes:
         place = JobShape(ranks, min(ranks, on_node or basis.on_node))
         for case in planned_cases(sweeps, basis, ranks, skips):
             if all(word.lower() in case.label.lower() for word in only):
                 made.append(_predicted(case, place, basis, price))
-    if not made and only:
-        raise UsageError(f"--case {' '.join(only)}: no planned case has all these words")
     if not made:
-        raise UsageError(f"the plan for {', '.join(map(str, world_sizes))} ranks has no case to "
-                         f"predict{f': {skips[-1]}' if skips[-1] else ''}")
+        raise UsageError(
+            f"--case {' '.join(only)}: no planned case has all these words" if only else
+            f"the plan for {', '.join(map(str, world_sizes))} ranks has no case to "
+            f"predict{f': {skips[-1]}' if skips[-1] else ''}")
     return Predictions(tuple(made), basis.laws.laws, left,
                        tuple(_notes(runs, world_sizes, basis)))
 
@@ -296,10 +301,7 @@ def predict_recorded(
     on_node: int | None = None,
 ) -> Predictions:
     """Return the predicted time of the calls that a job recorded, on other numbers of ranks."""
-    cases, left = timed_cases(runs)
-    if not cases:
-        raise UsageError("nothing to predict from: no case that a law describes has a time")
-    basis, made = basis_of(cases), []
+    (basis, left), made = _basis(runs), []
     for ranks in world_sizes:
         demands, missing = recorded_demands(record, ranks)
         place = JobShape(ranks, min(ranks, on_node or basis.on_node))

@@ -163,8 +163,7 @@ class StepLaw:
     @cached_property
     def spread(self) -> float:
         """Return the spread of computing: that of the fewest ranks, which wait least."""
-        least = min(self.cases, key=lambda case: case.ranks)
-        return least.spread
+        return min(self.cases, key=lambda case: case.ranks).spread
 
     def flops_of_slowest(self, demand: StepDemand, ranks: int) -> float:
         return demand.flops * slowest_of(ranks, self.spread)

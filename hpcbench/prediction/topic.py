@@ -27,7 +27,6 @@ from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork
 from hpcbench.statistics.order import Interval
 from hpcbench.units import plural, three_digits
-from hpcbench.views.chart import Chart
 from hpcbench.views.labels import short_labels
 from hpcbench.views.table import Column, Row, Show, Table
 
@@ -115,9 +114,5 @@ def predicted_tables(record: PredictedWays) -> Iterator[Table]:
                  range_of(one.ratio))) for one in record.alternatives])
 
 
-def predicted_charts(_record: PredictedWays) -> Iterator[Chart]:
-    yield from ()
-
-
 TOPIC = Topic("predictions", "would another way be faster on most ranks?", predicted_ways,
-              predicted_tables, predicted_charts, is_quiet=True)
+              predicted_tables, lambda _record: (), is_quiet=True)

@@ -14,7 +14,6 @@ from hpcbench.errors import UsageError
 if TYPE_CHECKING:
     from hpcbench.answers.answer import Run
     from hpcbench.config.schema import Config
-    from hpcbench.operations.traffic import TrafficRecord
     from hpcbench.prediction.predict import Predictions
     from hpcbench.texts import Verbosity
 
@@ -60,6 +59,8 @@ def predict(
         hpcbench predict results/2 results/4 results/8 --world-size 64
         hpcbench predict results/* --world-size 64,512 --case "gpt2 fsdp"
         hpcbench predict results/* --world-size 512 --json"""
+    from hpcbench.gen_config import write_sweep
+    from hpcbench.operations.traffic import read_traffic
     from hpcbench.prediction import charts, next_runs
     from hpcbench.prediction import predict as laws
     from hpcbench.report.answer_lines import opened
@@ -72,10 +73,11 @@ def predict(
     with opened(files) as runs, verbosity.stage("laws"):
         sweeps = [] if traffic else _sweeps(runs, sweep, model, strategy)
         every = [*ranks, *(charts.ranks_along(runs, ranks) if plot else ())]
-        found = laws.predict_recorded(_record(traffic), runs, every, on_node) if traffic else (
+        found = laws.predict_recorded(read_traffic(traffic), runs, every, on_node) if traffic else (
             laws.predict(sweeps, runs, every, only or (), price=price, on_node=on_node))
         if next_sweep:
-            next_runs.write_next(sweeps, found.on(ranks), runs, next_sweep, force=force)
+            write_sweep(next_runs.next_sweep(sweeps, found.on(ranks).cases, runs), next_sweep,
+                        force=force)
         if plot:
             found = charts.draw(found, ranks, runs, plot)
     _print(found.on(ranks), verbosity, as_json=as_json)
@@ -106,12 +108,6 @@ def _print(found: Predictions, verbosity: Verbosity, *, as_json: bool) -> None:
     told = [] if quiet else [Sentence(text) for text in present.sentences(found)]
     print_lines([*lines, *told, Sentence(present.result(found), style="bold")],
                 whole=verbosity.is_verbose)
-
-
-def _record(path: Path) -> TrafficRecord:
-    from hpcbench.operations.traffic import read_traffic
-
-    return read_traffic(path)
 
 
 def _sweeps(
