@@ -8,7 +8,7 @@ set -eu
 if [ "${1-}" = host ]; then # what mpirun calls in place of ssh: options, host, command
     shift
     while [ "${1#-}" != "$1" ]; do shift; done
-    exec ip netns exec "$1" sh -c "${*:2}"
+    exec ip netns exec "$1" unshare --uts --ipc sh -c "hostname of${1##*.}; mount -t tmpfs tmpfs /dev/shm; ${*:2}"
 fi
 if [ "${1-}" != inside ]; then
     folder=$(mktemp -d)
@@ -59,7 +59,7 @@ printf '#!/bin/sh\nexec "%s" host "$@"\n' "$0" > "$folder/agent"
 chmod +x "$folder/agent"
 timed() { # ranks, expected, options of mpirun
     hosts=$(seq -s, -f 10.78.0.%g "$1")
-    ip netns exec 10.78.0.1 "$folder/venv/bin/mpirun" -launcher rsh -launcher-exec "$folder/agent" -ppn 1 \
+    "$folder/agent" 10.78.0.1 "$folder/venv/bin/mpirun" -launcher rsh -launcher-exec "$folder/agent" -ppn 1 \
         -hosts "$hosts" -np "$1" "${@:3}" "$folder/venv/bin/python" "$folder/timed.py" "$2"
 }
 timed 2 1

@@ -53,9 +53,6 @@ class _Drawn(NamedTuple):
         return Range(*self.step.time.ends)
 
 
-Series = tuple[_Drawn, ...]
-
-
 def ranks_along(runs: Sequence[Run], ranks: Sequence[int]) -> list[int]:
     """Return other numbers of ranks to draw: those measured, and doublings between all."""
     known = {run.results.run.world_size for run in runs}
@@ -102,7 +99,7 @@ def charts(found: Predictions, ranks: Collection[int]) -> Iterator[Chart]:
     yield _parts(sections, subtitle, notes)
 
 
-def _curves(own: Series, name: str, colour: str) -> Iterator[Curve]:
+def _curves(own: Sequence[_Drawn], name: str, colour: str) -> Iterator[Curve]:
     """Yield what was measured, and the predictions, those beyond it by themselves."""
     known = sorted(own[-1].one.known, key=lambda case: case.ranks)
     if known:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -78,11 +78,11 @@ def _halving_steps(ranks: float) -> float:
     return math.floor(math.log2(ranks)) + _fold(ranks)
 
 
-def _halving_share(ranks: float) -> float:
-    """Return half the messages' time. Beside those from beyond the power of two, the others' come
-    at once, over the same link (findings/mpich_allreduce_of_three.sh)."""
+def _halving_share(ranks: float, at_once: float = 0.0) -> float:
+    """Return half the messages' time; ``at_once``: how many times those of later rounds share the
+    link of the first (MPICH: findings/mpich_allreduce_of_three.sh)."""
     parts = _parts(2.0 ** math.floor(math.log2(ranks)))
-    return 1 + 1.5 * parts if _fold(ranks) else parts
+    return parts + _fold(ranks) * (1 + at_once * parts)
 
 
 def _concurrent(ranks: float, at: int = 0) -> float:
@@ -107,6 +107,8 @@ _DOUBLING = Algorithm("recursive doubling", _rounds, _rounds)
 ALGORITHMS: Mapping[str, tuple[Algorithm, ...]] = MappingProxyType({
     "all_reduce": (_RING, Algorithm("halving and doubling", _rounds, _parts), _DOUBLING,
                    Algorithm("halving and doubling, folded", _halving_steps, _halving_share),
+                   Algorithm("halving and doubling, folded at once", _halving_steps, partial(
+                       _halving_share, at_once=0.5)),
                    _PIPELINED),
     "all_gather": (_RING, Algorithm("recursive doubling", _rounds, _parts)),
     "reduce_scatter": (_RING, _HALVING, _DOUBLING),

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from hpcbench.answers.answer import Run
 from hpcbench.config.schema import Config
-from hpcbench.gen_config import Sweep
+from hpcbench.gen_config import Sweep, write_sweep
 from hpcbench.prediction.measured import JobShape
-from hpcbench.prediction.predict import Predicted
+from hpcbench.prediction.predict import Predicted, Predictions
 from hpcbench.prediction.sweeps import carrying, cases_of, next_ranks, on_all_ranks, planned_on
+
+
+def write_next(
+    configs: Sequence[Config], found: Predictions, runs: Sequence[Run], path: Path, *, force: bool,
+) -> None:
+    write_sweep(next_sweep(configs, found.cases, runs), path, force=force)
 
 
 def next_sweep(configs: Sequence[Config], found: Sequence[Predicted], runs: Sequence[Run]) -> Sweep:

@@ -293,9 +293,6 @@ def _certain(step: StepTime) -> StepTime:
     return step
 
 
-RECORDED = "recorded calls of the mean rank"
-
-
 def predict_recorded(
     record: TrafficRecord, runs: Sequence[Run], world_sizes: Sequence[int],
     on_node: int | None = None,
@@ -306,18 +303,17 @@ def predict_recorded(
         demands, missing = recorded_demands(record, ranks)
         place = JobShape(ranks, min(ranks, on_node or basis.on_node))
         made.append(_of_recorded(record, demands, place, basis.laws))
-    return Predictions(tuple(made), basis.laws.laws, left, (*ASSUMED, *(
-        f"left out of the recorded calls: {count:,} {why}" for why, count in missing.items())))
-
-
-ASSUMED = ("recorded calls: numbers and sizes of calls stay, groups of all ranks have all of the "
-           "new ones, and nothing is waited for",)
+    return Predictions(tuple(made), basis.laws.laws, left, (
+        "recorded calls: numbers and sizes of calls stay, groups of all ranks have all of the new "
+        "ones, and nothing is waited for", *(f"left out of the recorded calls: {count:,} {why}"
+                                             for why, count in missing.items())))
 
 
 def _of_recorded(
     record: TrafficRecord, demands: Mapping[str | None, StepDemand], place: JobShape, laws: Laws,
 ) -> Predicted:
-    made = Predicted(RECORDED, "", place.ranks, place.on_node, (record.world_size,))
+    made = Predicted("recorded calls of the mean rank", "", place.ranks, place.on_node,
+                     (record.world_size,))
     terms: list[Term] = []
     try:
         for backend, demand in demands.items():

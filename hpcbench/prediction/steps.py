@@ -32,7 +32,7 @@ from hpcbench.statistics.distributions import distributions
 from hpcbench.statistics.order import Interval
 from hpcbench.units import plural
 
-COMPUTE = "computing"
+COMPUTE, SHAPE = "computing", "shape"
 
 
 class Refused(Exception):  # noqa: N818  (no error: the answer that the data do not carry)
@@ -230,9 +230,6 @@ class StepLaw:
             for term in self.laws.terms(demand, place, self.using))]
         stretch = 1 + max(0.0, math.log2(place.ranks / self.rank_counts[-1]))
         return step_time(parts, misfit * stretch, len(self.left_out))
-
-
-SHAPE = "shape"
 
 
 def of_another_shape(

@@ -59,7 +59,6 @@ def predict(
         hpcbench predict results/2 results/4 results/8 --world-size 64
         hpcbench predict results/* --world-size 64,512 --case "gpt2 fsdp"
         hpcbench predict results/* --world-size 512 --json"""
-    from hpcbench.gen_config import write_sweep
     from hpcbench.operations.traffic import read_traffic
     from hpcbench.prediction import charts, next_runs
     from hpcbench.prediction import predict as laws
@@ -76,8 +75,7 @@ def predict(
         found = laws.predict_recorded(read_traffic(traffic), runs, every, on_node) if traffic else (
             laws.predict(sweeps, runs, every, only or (), price=price, on_node=on_node))
         if next_sweep:
-            write_sweep(next_runs.next_sweep(sweeps, found.on(ranks).cases, runs), next_sweep,
-                        force=force)
+            next_runs.write_next(sweeps, found.on(ranks), runs, next_sweep, force=force)
         if plot:
             found = charts.draw(found, ranks, runs, plot)
     _print(found.on(ranks), verbosity, as_json=as_json)
