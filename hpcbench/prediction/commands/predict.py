@@ -57,8 +57,7 @@ def predict(
 
     Examples:
         hpcbench predict results/2 results/4 results/8 --world-size 64
-        hpcbench predict results/* --world-size 64,512 --case "gpt2 fsdp"
-        hpcbench predict results/* --world-size 512 --json"""
+        hpcbench predict results/* --world-size 64,512 --case "gpt2 fsdp" --json"""
     from hpcbench.operations.traffic import read_traffic
     from hpcbench.prediction import charts, next_runs
     from hpcbench.prediction import predict as laws
