@@ -98,6 +98,11 @@ def test_a_job_about_the_machine_takes_two_minutes_on_cpus(name: str) -> None:
     assert sum(case.estimate_s for case in plan.cases) * plan.passes < 180
 
 
+@pytest.mark.parametrize("name", MACHINE)
+def test_a_job_about_the_machine_runs_some_of_it_on_two_ranks(name: str) -> None:
+    assert [case for case in planned(ROOT / "jobs" / name, 2).cases if not case.skip]
+
+
 def test_the_qlora_job_has_passes_to_tell_its_nodes_apart_within_two_hours() -> None:
     plan = planned(ROOT / "jobs/mistral7b_qlora.yaml", 4)
     assert plan.passes * plan.launches >= ENOUGH_PASSES
