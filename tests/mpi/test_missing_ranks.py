@@ -17,6 +17,8 @@ from mpi.reading import sweep
 pytestmark = pytest.mark.mpi
 
 LIMIT = ("--set", "launch.init_timeout_s=4")
+KILLED = (signal.SIGKILL, signal.SIGTERM)
+"""MPICH's own code where a rank ends at once: once in 50 times that of whom it kills then."""
 
 
 def _of_two(mpirun: MpiLauncher, first: tuple[str, ...], second: tuple[str, ...]) -> Finished:
@@ -73,8 +75,10 @@ def test_a_rank_that_never_comes_is_named_after_the_limit(
     (line,) = _lines(job)
     assert found in line and "launch.init_timeout_s" in line
     assert 4 < job.duration_s < 40
-    if other == ("true",) or mpirun.mpi == "mpich":  # Open MPI's code is that of whom it killed
+    if other == ("true",):
         job.check(2)
+    elif mpirun.mpi == "mpich":  # Open MPI's code is that of whom it killed
+        assert job.returncode in {2, *KILLED}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -94,8 +98,7 @@ def test_a_signal_ends_a_rank_that_waits_in_mpi_init(
             time.sleep(0.1)
         time.sleep(1)  # it is in MPI_Init, which shows nowhere
         os.kill(rank.pid, number)
-        # MPICH's own code is that of the rank, or of the kill of the other one
-        assert job.wait(20).returncode in {3, 9}, job.stderr()
+        assert job.wait(20).returncode in {3, *KILLED}, job.stderr()
         assert int(code.read_text()) == 3
         assert f"ended by {number.name}" in job.stderr()
         mpirun.assert_no_orphans()
