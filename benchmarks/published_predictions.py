@@ -45,7 +45,7 @@ class DeclaredLinks(Laws):
     def terms(self, demand: StepDemand, place: JobShape, using: Using) -> list[Term]:
         rates = cast("tuple[float, float]", self.rates)  # type: ignore[attr-defined]
         return [Term(call.collective, call.number * call.size_bytes * (call.ranks - 1) / call.ranks
-                     / rates[not place.has_one_node(call)], 0.0)
+                     / rates[place.sharing(call)[0] > 0], 0.0)
                 for call in demand.calls if call.ranks > 1]
 
 

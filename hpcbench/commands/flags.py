@@ -128,6 +128,8 @@ QuietOption = Annotated[bool, Option(
     "--quiet", "-q", rich_help_panel=PRINTED, help="Print the result only, in its shortest form.")]
 JsonOption = Annotated[bool, Option(
     "--json", rich_help_panel=PRINTED, help="Print JSON only (docs/commands.md).")]
+PriceOption = Annotated[Optional[float], Option(
+    "--price", min=0.0, max=1e9, metavar="PRICE", help="Price of a device for an hour.")]
 ExplainOption = Annotated[bool, Option(
     "--explain", rich_help_panel=PRINTED, help="Explain the columns of the tables.")]
 OutputOption = Annotated[Optional[Path], Option(

@@ -293,8 +293,7 @@ def advise(
         help="File to write; default: standard output.")] = None,
     force: Annotated[bool, typer.Option(
         "--force", help="Replace an existing file.")] = False,
-    price: Annotated[Optional[float], typer.Option(
-        "--price", min=0.0, metavar="PRICE", help="Price of a device for an hour.")] = None,
+    price: flags.PriceOption = None,
     samples: Annotated[int, typer.Option(
         "--samples", min=1, metavar="N",
         help="Training samples to cost; default: 10000.")] = 10_000,

@@ -37,9 +37,12 @@ class JobShape(NamedTuple):
     ranks: int
     on_node: int
 
-    def has_one_node(self, call: RepeatedCall) -> bool:
-        """Return whether a group of a call lies in one node."""
-        return (call.ranks - 1) * call.stride < self.on_node
+    def sharing(self, call: RepeatedCall) -> tuple[int, int]:
+        """Return how many ranks of a group are on each of several nodes, 0 where one has all, and
+        how many groups of a node call at once."""
+        inside = (call.ranks - 1) * call.stride < self.on_node
+        own = call.ranks if inside else max(self.on_node // call.stride, 1)
+        return 0 if inside else own, max(min(self.on_node, self.ranks) // own, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +137,15 @@ def planned_fact(case: Case, wanted: type[F]) -> F | None:
 
 
 class SeriesKey(NamedTuple):
-    """Isolated calls that one law describes: ``on_node`` ranks on each of several nodes, or 0
-    within one. ``rest`` is what else may differ, as the mode, and axes as the dtype."""
+    """Isolated calls that one law describes: ``on_node`` ranks of a group on each of several nodes,
+    or 0 within one, and groups of a node ``at_once``. ``rest`` is what else may differ, as the
+    mode, and axes as the dtype."""
 
     collective: str
     backend: str
     device: str
     on_node: int
+    at_once: int
     rest: tuple[Any, ...]
 
 
@@ -156,7 +161,7 @@ _OF_SIZE = ("requested_bytes", "groups", "group_stride")
 def series_key(case: Case, call: RepeatedCall, place: JobShape, device: str) -> SeriesKey:
     """Return the key of the law of a case that is one collective."""
     return SeriesKey(call.collective, case.backend, device,
-                     0 if place.has_one_node(call) else place.on_node, _settings(case, _OF_SIZE))
+                     *place.sharing(call), _settings(case, _OF_SIZE))
 
 
 def points_of(cases: Sequence[TimedCase]) -> Points:

@@ -15,6 +15,7 @@ from hpcbench.answers.verdict import doubts_of
 from hpcbench.config.load import check_config, replace_names
 from hpcbench.config.schema import Config
 from hpcbench.errors import UsageError
+from hpcbench.gen_config import Sweep
 from hpcbench.operations.traffic import TrafficRecord
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
@@ -43,7 +44,7 @@ from hpcbench.prediction.steps import (
     of_another_shape,
     step_time,
 )
-from hpcbench.prediction.sweeps import on_all_ranks
+from hpcbench.prediction.sweeps import carrying, cases_of, next_ranks, on_all_ranks, planned_on
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork, IsolatedCall, StepDemand
 from hpcbench.statistics.order import Interval
@@ -224,6 +225,25 @@ def sweeps_of(
     return configs
 
 
+def next_sweep(configs: Sequence[Config], found: Sequence[Predicted], runs: Sequence[Run]) -> Sweep:
+    """Return the blocks of sweeps with predicted cases, for the number of ranks that halves the
+    intervals of those on most ranks. Raises UsageError, ConfigError."""
+    raws = [on_all_ranks(config.model_dump(
+        mode="json", by_alias=True, exclude_unset=True, exclude_none=True)) for config in configs]
+    place = max(JobShape(one.ranks, one.on_node) for one in found)
+    labels = {one.label for one in found}
+    blocks = [{key: value for key, value in block.items() if key != "name"}  # others may have it
+              for raw in raws for block in raw["benchmarks"] if any(case.label in labels for case in
+              cases_of({**raw, "benchmarks": [block]}, place.ranks))]
+    content = {**raws[0], "benchmarks": [
+        block for at, block in enumerate(blocks) if block not in blocks[:at]]}
+    known = [[ranks for ranks in one.measured_ranks if ranks > 1] for one in found]
+    counts = min(filter(None, known), key=len, default=[
+        run.results.run.world_size for run in runs])
+    return carrying(content, planned_on(content, place.ranks), place, next_ranks(
+        counts, place.ranks), "Made by predict --next, to halve the intervals: run it")
+
+
 def _predicted(case: Case, place: JobShape, basis: Basis, price: float | None) -> Predicted:
     key = basis.key_of(case)
     known = basis.steps[key].cases if key in basis.steps else basis.calls.get(key, ())
@@ -306,7 +326,8 @@ def predict_recorded(
     return Predictions(tuple(made), basis.laws.laws, left, (
         "recorded calls: numbers and sizes of calls stay, groups of all ranks have all of the new "
         "ones, and nothing is waited for", *(f"left out of the recorded calls: {count:,} {why}"
-                                             for why, count in missing.items())))
+                                             for why, count in missing.items()),
+        *_notes(runs, world_sizes, basis)))
 
 
 def _of_recorded(
@@ -379,4 +400,4 @@ def _notes(runs: Sequence[Run], world_sizes: Sequence[int], basis: Basis) -> Ite
     most, farthest = max(results.run.world_size for _, results in named), max(world_sizes)
     if farthest > most:
         yield (f"{farthest} ranks are {math.log2(farthest / most):.1f} doublings beyond the {most} "
-               "that were measured: --next FILE writes the sweep that halves the intervals")
+               "that were measured: measure more; for a sweep, --next FILE writes what")

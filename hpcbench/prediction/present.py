@@ -31,7 +31,8 @@ _COLUMNS = (
     Column("largest", "largest part", optional=True),
     Column("measured", "measured on", meaning="the numbers of ranks that it rests on"),
     Column("beyond", "outside of", optional=True,
-           meaning="what was measured: ranks or sizes are extrapolated"))
+           meaning="what was measured: ranks, sizes, shape; contention: other groups of its node "
+           "call at once, as its law did not"))
 
 
 def _cell(one: Interval | None) -> Cell:
@@ -92,7 +93,8 @@ def plain(found: Predictions) -> dict[str, Any]:
         "cases": [_plain(one) for one in found.cases],
         "laws": [{
             "call": key.collective, "backend": key.backend, "device": key.device,
-            "ranks_on_a_node": key.on_node or None, "measured_ranks": [*law.rank_counts],
+            "ranks_on_a_node": key.on_node or None, "groups_at_once": key.at_once,
+            "measured_ranks": [*law.rank_counts],
             "ranges": [{"most_ranks": _end(part.ranks), "below_bytes": _end(part.below),
                         "algorithm": part.algorithm.name, "fixed_s": part.values[0],
                         "step_s": part.values[1], "byte_s": part.values[2]}

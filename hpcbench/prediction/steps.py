@@ -65,26 +65,30 @@ class Laws:
 
     laws: Mapping[SeriesKey, CallLaw]
 
-    def of(self, call: RepeatedCall, place: JobShape, using: Using) -> CallLaw:
-        """Return the law of a step's call there; of several series that of the step's environment,
-        of its dtype, by single calls, with most points. Raises Refused if there is none."""
-        on_node = 0 if place.has_one_node(call) else place.on_node
-        fit = [(key, law) for key, law in self.laws.items() if key[:3] == (
+    def of(self, call: RepeatedCall, place: JobShape, using: Using) -> SeriesKey:
+        """Return the key of the law of a step's call there; of several that of the step's
+        environment, of its dtype, by single calls, that says something, with groups at once (as
+        many where they share a link between nodes), with most points. Raises Refused."""
+        on_node, at_once = place.sharing(call)
+        fit = [key for key in self.laws if key[:3] == (
             call.collective, using.backend, using.device)]
-        near = [(key, law) for key, law in fit if key.on_node == on_node]
-        if near:
-            return max(near, key=lambda item: (
-                item[0].rest[0] == using.env, ("dtype", repr(using.dtype)) in item[0].rest[-1],
-                item[0].rest[1] == DEFAULT_MODE, len(item[1].points.sizes)))[1]
+        if near := [key for key in fit if key.on_node == on_node and (
+                not on_node or key.at_once == at_once)]:
+            return max(near, key=lambda key: (
+                key.rest[0] == using.env, ("dtype", repr(using.dtype)) in key.rest[-1],
+                key.rest[1] == DEFAULT_MODE,
+                not self.laws[key].why_not(call.ranks, call.size_bytes),
+                -abs(math.log(key.at_once / at_once)), len(self.laws[key].points.sizes)))
         raise Refused(f"no isolated {call.collective} of {using.backend} was measured"
-                      + (f" {_where(on_node)}" if fit else ""))
+                      + (f" {_where(on_node, call.stride)}" if fit else ""))
 
     def own(self, key: SeriesKey, call: RepeatedCall) -> LawTime:
         """Return the time of a case that is one collective, by its own law. Raises Refused."""
         if key not in self.laws:
-            other = any(one[:4] == key[:4] for one in self.laws)
+            other = any(one[:5] == key[:5] for one in self.laws)
+            way = ", in this way and with these axes" * other
             raise Refused(f"this {key.collective} of {key.backend} was not measured "
-                          f"{_where(key.on_node)}{', in this way and with these axes' * other}")
+                          f"{_where(key.on_node, call.stride)}{way}")
         return timed(self.laws[key], call)
 
     def terms(self, demand: StepDemand, place: JobShape, using: Using) -> list[Term]:
@@ -93,8 +97,9 @@ class Laws:
         terms: dict[str, Term] = {}
         for call in demand.calls:
             if call.ranks > 1:
-                one = timed(self.of(call, place, using), call)
-                apart = ("stride",) if call.stride > 1 and not place.has_one_node(call) else ()
+                key = self.of(call, place, using)
+                one = timed(self.laws[key], call)
+                apart = ("contention",) * (key.at_once != place.sharing(call)[1])
                 seconds = call.number * one.time.value
                 before = terms.get(call.collective, Term(call.collective, 0.0, 0.0))
                 terms[call.collective] = Term(
@@ -105,8 +110,9 @@ class Laws:
         return [*terms.values()]
 
 
-def _where(on_node: int) -> str:
-    return f"between nodes of {plural(on_node, 'rank')}" if on_node else "within a node"
+def _where(on_node: int, stride: int) -> str:
+    groups = f" of a group (groups: {{stride: {stride}}})" * (stride > 1)
+    return f"between nodes of {plural(on_node, 'rank')}{groups}" if on_node else "within a node"
 
 
 def timed(law: CallLaw, call: RepeatedCall) -> LawTime:

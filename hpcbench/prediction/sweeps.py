@@ -142,25 +142,27 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 def call_blocks(planned: Sequence[Case], place: JobShape) -> Iterator[dict[str, Any]]:
     """Yield a block for each backend, device, dtype and collective that cases of several calls
-    make, with sizes from below the least to above the largest; those of groups in a node on as many
-    ranks. None for what the cases measure themselves."""
-    sizes: dict[tuple[str, str, str, str, int], set[float]] = {}
-    own: dict[tuple[str, str, str, str, int], set[float]] = {}
+    make, with sizes from below the least to above the largest, in groups as they do: of all ranks
+    of a stride, or of as many. None for what the cases measure themselves."""
+    sizes: dict[tuple[str, str, str, str, int, int], set[float]] = {}
+    own: dict[tuple[str, str, str, str, int, int], set[float]] = {}
     for case in planned:
         demand = planned_fact(case, StepDemand)
         found = own if planned_fact(case, IsolatedCall) else sizes
         for call in demand.calls if demand else ():
             if call.ranks > 1 and call.collective in ALGORITHMS and call.size_bytes > 0:
-                few = call.ranks if place.has_one_node(call) and place.ranks > place.on_node else 0
-                key = (case.backend, case.device, case.workload.dtype, call.collective, few)
+                few = call.ranks if call.ranks * call.stride < place.ranks else 0
+                key = (case.backend, case.device, case.workload.dtype, call.collective, few,
+                       call.stride)
                 found.setdefault(key, set()).add(call.size_bytes)
     sizes = {key: called for key, called in sizes.items() if not (
         key in own and min(own[key]) <= min(called) and max(called) <= max(own[key]))}
     usual = Path(__file__).with_name("calls.json").read_text(encoding="utf-8")
-    for (backend, device, dtype, collective, few), called in sizes.items():
+    for (backend, device, dtype, collective, few, stride), called in sizes.items():
+        groups = {**({"size": few} if few else {}), **({"stride": stride} if stride > 1 else {})}
         yield {**json.loads(usual.replace("$call", collective)), "backend": backend,
                "device": device, "dtype": dtype, "size": _ladder(min(called), max(called)),
-               **({"world_size": [few]} if few else {})}
+               **({"groups": groups} if groups else {})}
 
 
 def _ladder(least: float, most: float) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ from hpcbench.prediction import present
 from hpcbench.prediction.charts import MOST_CASES, charts, ranks_along
 from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Points
 from hpcbench.prediction.measured import planned_fact
-from hpcbench.prediction.next_runs import next_sweep
 from hpcbench.prediction.predict import (
     Predicted,
     Predictions,
+    next_sweep,
     predict,
     predict_recorded,
     sweeps_of,
@@ -262,7 +263,9 @@ def test_recorded_calls_on_more_ranks() -> None:
     (found,) = predict_recorded(record, on(2, 4, 8), [32]).cases
     assert found.refused == "no isolated all_to_all of gloo was measured"
     record = replace(record, signatures=record.signatures[:2])
-    (found,) = predict_recorded(record, on(2, 4, 8), [32]).cases
+    whole = predict_recorded(record, on(2, 4, 8), [32])
+    assert [note for note in whole.notes if "2.0 doublings" in note]
+    (found,) = whole.cases
     assert values(found)[0] == pytest.approx(
         10 * ring_s(32, 2**20) + 4 * 2 / 4 * ring_s(2, 2**20), rel=0.02)
 
@@ -464,6 +467,50 @@ def test_calls_between_nodes_are_not_guessed_from_those_within_one() -> None:
     assert all(one.step for one in predicted(runs, [16], on_node=16).cases)
 
 
+HYBRID: dict[str, Any] = {"benchmarks": [
+    {**SWEEP["benchmarks"][1], "strategies": {"hybrid": {"tp": 2}}}]}
+
+
+def shared_s(case: Case, on_node: int) -> float:
+    """The true time of a case where all groups of a node that call at once share its link."""
+    demand = planned_fact(case, StepDemand)
+    assert demand is not None
+    return 1e-6 + FLOP_S * demand.flops + sum(
+        call.number * ring_s(call.ranks, call.size_bytes) * min(call.stride, on_node)
+        for call in demand.calls)
+
+
+def test_groups_that_share_a_link_have_a_law_of_their_own() -> None:
+    """Of 2 groups of stride 2 on nodes of 2 ranks each takes twice as long."""
+    both = {"benchmarks": [{**SWEEP["benchmarks"][0], "groups": [1, {"stride": 2}]}]}
+    runs = [measured(n, partial(shared_s, on_node=2), both, n // 2) for n in (4, 6, 8)]
+    for one in predicted(runs, [16]).cases:
+        assert one.case is not None
+        assert values(one)[0] == pytest.approx(shared_s(one.case, 2), rel=0.03)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_steps_whose_groups_share_a_link_need_calls_that_do(own: bool) -> None:
+    made = sweep_for(Sweep(HYBRID), 64, 2) if own else None
+    sweep = dict(made.content) if made else {"benchmarks": [*SWEEP["benchmarks"][:1],
+                                                            *HYBRID["benchmarks"]]}
+    runs = [measured(n, partial(shared_s, on_node=2), sweep, n // 2) for n in (4, 6, 8)]
+    step = named(predicted(runs, [64]).cases, "hybrid")
+    if own:
+        assert values(step)[0] == pytest.approx(shared_s(step.case, 2), rel=0.05)
+        assert "contention" not in step.step.beyond
+    else:
+        assert "{stride: 2}" in step.refused
+
+
+def test_calls_at_once_in_a_node_that_were_not_measured_so_are_marked() -> None:
+    sweep = {"benchmarks": [{**SWEEP["benchmarks"][0], "world_size": [2, "all"],
+                             "collective": ["all_reduce", "all_gather"]}, *HYBRID["benchmarks"]]}
+    step = named(predicted([measured(n, sweep=sweep, nodes=1) for n in (2, 4, 6, 8)], [16],
+                           on_node=16).cases, "hybrid")
+    assert {"ranks", "contention"} <= set(step.step.beyond)
+
+
 def test_noise_that_hides_everything_is_refused() -> None:
     random = np.random.default_rng(7)
 
@@ -641,6 +688,12 @@ def test_a_price_is_not_for_recorded_calls(stored: list[str]) -> None:
     done = hpcbench("predict", *stored, "--world-size", "16", "--traffic", "t", "--price", "0")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "--price" in done.stderr
+
+
+@pytest.mark.parametrize("line", [("predict", "--world-size", "16"), ("advise",)])
+def test_a_price_is_a_number(line: Sequence[str], stored: list[str]) -> None:
+    done = hpcbench(*line, *stored, "--price", "inf")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize(("file", "ranks", "wanted"), [

@@ -41,12 +41,11 @@ def predict(
     traffic: Annotated[Optional[Path], typer.Option(
         "--traffic", metavar="FILE", rich_help_panel=flags.CASES,
         help="Predict a job's recorded calls instead.")] = None,
-    price: Annotated[Optional[float], typer.Option(
-        "--price", min=0.0, metavar="PRICE", help="Price of a device for an hour.")] = None,
+    price: flags.PriceOption = None,
     plot: Annotated[Optional[Path], typer.Option(
         "--plot", metavar="FILE", callback=flags.in_folder,
         help="Also draw times and their parts over ranks (PNG, SVG or PDF).")] = None,
-    next_sweep: Annotated[Optional[Path], typer.Option(
+    after: Annotated[Optional[Path], typer.Option(
         "--next", metavar="FILE", callback=flags.in_folder,
         help="Also write the sweep whose run halves the intervals.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
@@ -58,23 +57,24 @@ def predict(
     Examples:
         hpcbench predict results/2 results/4 results/8 --world-size 64
         hpcbench predict results/* --world-size 64,512 --case "gpt2 fsdp" --json"""
+    from hpcbench.gen_config import write_sweep
     from hpcbench.operations.traffic import read_traffic
-    from hpcbench.prediction import charts, next_runs
+    from hpcbench.prediction import charts
     from hpcbench.prediction import predict as laws
     from hpcbench.report.answer_lines import opened
 
     verbosity, ranks = flags.verbosity_of(verbose, quiet), _numbers(world_size)
-    if traffic and (sweep or model or strategy or only or next_sweep or price is not None):
+    if traffic and (sweep or model or strategy or only or after or price is not None):
         raise UsageError("--traffic: leave --price and the options of cases away")
-    _check_targets(next_sweep, plot, force=force)
+    _check_targets(after, plot, force=force)
     verbosity.details([f"reads {path.absolute()}" for path in files])
     with opened(files) as runs, verbosity.stage("laws"):
         sweeps = [] if traffic else _sweeps(runs, sweep, model, strategy)
         every = [*ranks, *(charts.ranks_along(runs, ranks) if plot else ())]
         found = laws.predict_recorded(read_traffic(traffic), runs, every, on_node) if traffic else (
             laws.predict(sweeps, runs, every, only or (), price=price, on_node=on_node))
-        if next_sweep:
-            next_runs.write_next(sweeps, found.on(ranks), runs, next_sweep, force=force)
+        if after:
+            write_sweep(laws.next_sweep(sweeps, found.on(ranks).cases, runs), after, force=force)
         if plot:
             found = charts.draw(found, ranks, runs, plot)
     _print(found.on(ranks), verbosity, as_json=as_json)
