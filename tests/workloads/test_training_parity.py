@@ -82,7 +82,8 @@ def test_numbers_that_are_held_or_multiplied_otherwise_are_right(
     name = "single" if kind is Single else kind.__name__.lower()
     work = training(name, dtype="bf16", **changes)
     found = parity(work, place, kind)
-    assert found.wrong is None and found.share > 0
+    assert found.wrong is None
+    assert 0 < found.share < 0.75  # what every bf16 weight is off by is no part of it
 
 
 @pytest.mark.parametrize("precision", ["bf16", "bf16_master", "fp8_tensorwise", "fp8_rowwise"])
