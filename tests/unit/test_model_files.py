@@ -208,11 +208,18 @@ def test_a_file_is_found_beside_the_sweep_and_is_what_the_workers_get(
 @pytest.mark.parametrize(("name", "hint"), [
     ("meta-llama/llama-3.1-8b", "meta-llama/Llama-3.1-8B"), ("Llama-2-7b-hf",
                                                             "meta-llama/Llama-2-7b-hf"),
-    ("llama-3-8b", "llama3-8b")])
+    ("llama-3-8b", "llama3-8b"), ("meta-llama/Llama-3.1-9B", "meta-llama/Llama-3.1-8B"),
+    ("openai-community/gpt2x", "openai-community/gpt2")])
 def test_a_near_name_is_hinted(name: str, hint: str) -> None:
     done = hpcbench("model", name)
     assert done.returncode == 2
     assert f'did you mean "{hint}"?' in done.stderr
+
+
+def test_an_unknown_strategy_is_told_by_its_flag() -> None:
+    done = hpcbench("model", "gpt2", "--strategy", "ddp")
+    assert done.returncode == 2
+    assert done.stderr.startswith('hpcbench: --strategy: "ddp" is not known; did you mean "data"?')
 
 
 @pytest.mark.parametrize("name", HUB)

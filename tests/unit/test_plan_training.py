@@ -272,6 +272,10 @@ def test_what_cannot_run_is_a_skip_with_its_reason(block: dict[str, Any], words:
     assert words in reason_of(**block)
 
 
+def test_a_skip_for_another_reason_than_memory_names_no_settings_that_save_memory() -> None:
+    assert reason_of(checkpoint_every=7, iterations=4, warmup=2).endswith("take 6 or less")
+
+
 @pytest.mark.parametrize("block", [{"strategies": "pipeline"}, {"communication": "only"}])
 def test_slow_samples_are_of_steps_that_a_rank_sees_whole(block: dict[str, Any]) -> None:
     fault = [{"rank": 1, "kind": "slow_samples"}]

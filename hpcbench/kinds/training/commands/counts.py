@@ -58,6 +58,7 @@ def model(
 
     verbosity_of(verbose, quiet)
     shape = _shape(name, seq_length)
+    _check_strategies(strategy or ())
     cases = _cases(name, devices, memory, {
         "strategies": strategy or _strategies(), "seq_length": seq_length,
         "batch_size": batch_size, "dtype": dtype})
@@ -140,6 +141,15 @@ def _shape(name: str, seq_length: int | None) -> AnyShape:
     if isinstance(found, str):
         raise UsageError(found)
     return found
+
+
+def _check_strategies(names: Sequence[str]) -> None:
+    """Raise UsageError of an unknown name."""
+    from hpcbench.kinds.training.plan.spec import registry, unknown_strategy
+
+    for name in names:
+        if name not in registry() and name not in registry().broken:
+            raise UsageError(f"--strategy: {unknown_strategy(name)}")
 
 
 def _strategies() -> list[str]:

@@ -251,7 +251,7 @@ def why_no_model(name: str) -> str | None:
     """Return what is wrong with the name of a model, or in the file that it names, or None."""
     if not name.endswith(SUFFIX):
         return None if name in NAMES else unknown_name(
-            name, NAMES, of_others={hub.lower(): hub for hub in HUB} | {
+            name, NAMES, HUB, of_others={hub.lower(): hub for hub in HUB} | {
                 hub.partition("/")[2].lower(): hub for hub in HUB})
     try:
         whole_shape(name)

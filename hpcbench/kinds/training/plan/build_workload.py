@@ -34,6 +34,7 @@ from hpcbench.kinds.training.plan.spec import (
     ranks_of,
     registry,
     strategies,
+    unknown_strategy,
     usable,
 )
 from hpcbench.kinds.training.plan.step import has_large_logits, is_dynamic, stages_of, step_of
@@ -361,8 +362,7 @@ def block_problems(block: TrainingBlock) -> Iterator[str]:
         for axes in sets:
             spec = usable(name, axes)
             if spec is None:
-                also = {alias: known.name for known in strategies() for alias in known.also}
-                yield f"strategies.{name}: {unknown_name(name, registry(), of_others=also)}"
+                yield f"strategies.{name}: {unknown_strategy(name)}"
             else:
                 yield from _bad_options(f"strategies.{name}", axes, spec)
 

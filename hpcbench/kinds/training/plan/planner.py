@@ -393,13 +393,13 @@ def _draft(
     common, hardware = point.common, job.config.hardware
     tried = work, device, reason, is_unfit = _tried(point, job)
     expected = Demands() if reason else predict(work)
-    reason = reason or _too_large(tried, expected, job) or _never_due(work, common, job)
-    if reason and is_unfit and (others := instead.words(point, reason)):
+    if is_unfit and reason and (others := instead.words(point, reason)):
         reason = f"{reason}; take {others}"
-    if expected.memory.total and reason:
+    if large := _too_large(tried, expected, job):
         _, _, fitting = advice(
             work, int((hardware.memory_per_device_gb or 0) * 1e9)).partition("; ")
-        reason += f"; {fitting}"  # without the need, which is stated
+        reason = f"{large}; {fitting}"  # without the need, which is stated
+    reason = reason or _never_due(work, common, job)
     checked = common.validate and work.communication != "only"  # which has no result
     step_s = _step_s(
         work, expected, device, library_of(common.backend, device), hardware)

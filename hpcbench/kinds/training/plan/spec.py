@@ -19,6 +19,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
+from hpcbench.config.axes import unknown_name
 from hpcbench.config.section import OptionAxes
 from hpcbench.kinds.training.plan.models import Adapters, Parameters, Tensor, of_each
 from hpcbench.kinds.training.plan.workload import Training
@@ -455,6 +456,12 @@ def strategy(name: str) -> StrategySpec | None:
 
 def is_ours(spec: StrategySpec) -> bool:
     return registry().is_ours(spec)
+
+
+def unknown_strategy(name: str) -> str:
+    """Return the message for a name of no strategy, also by the names that other tools have."""
+    also = {alias: known.name for known in strategies() for alias in known.also}
+    return unknown_name(name, registry(), of_others=also)
 
 
 def usable(name: str, axes: OptionAxes) -> StrategySpec | None:
