@@ -89,9 +89,9 @@ def charts(found: Predictions, ranks: Collection[int]) -> Iterator[Chart]:
     notes = tuple(more[:len(every) - len(drawn)])
     yield LineChart(
         "Times over ranks: measured and predicted", subtitle, "predicted_times",
-        ("Mark: measured, with its 95 % CI. Dashed: predicted, with a band of its 95 % interval, "
-         "hatched where it is extrapolated.", *notes), (), Axis("ranks", scale=Scale.LOG2), (Panel(
-            replace(_TIME, scale=Scale.LOG), tuple(
+        ("Mark: measured, with its 95 % CI. Dashed: predicted, until refused, with a band of its "
+         "95 % interval, hatched where extrapolated.", *notes), (),
+        Axis("ranks", scale=Scale.LOG2), (Panel(replace(_TIME, scale=Scale.LOG), tuple(
                 curve for at, own in enumerate(drawn)
                 for curve in _curves(own, heads[at], COLOURS[at]))),))
     sections = [(head, [one for one in own if one.one.ranks in ranks])

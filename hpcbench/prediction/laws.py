@@ -274,8 +274,9 @@ def _coefficients(algorithm: Algorithm, points: Points) -> tuple[tuple[float, ..
 
 
 def _near(sizes: Array, size: float) -> npt.NDArray[np.bool_]:
-    """Return which points have a size within a factor of NEAR of one, or the next to it."""
-    apart = np.abs(np.log2(np.maximum(sizes, 1)) - math.log2(max(size, 1)))
+    """Return which points have a size within a factor of NEAR of one, or of the next."""
+    inside = min(max(size, float(sizes.min())), float(sizes.max()))
+    apart = np.abs(np.log2(np.maximum(sizes, 1)) - math.log2(max(inside, 1)))
     return np.asarray(apart <= max(math.log2(NEAR), float(apart.min())) + 1e-9)
 
 

@@ -254,7 +254,7 @@ def _predicted(case: Case, place: JobShape, basis: Basis, price: float | None) -
         step = _certain(_step(case, place, basis))
     except Refused as why:
         return replace(made, refused=str(why))
-    return _with_rates(replace(made, step=step), known, price)
+    return _with_rates(replace(made, step=step, measured_ranks=step.ranks), known, price)
 
 
 def _step(case: Case, place: JobShape, basis: Basis) -> StepTime:
@@ -265,9 +265,10 @@ def _step(case: Case, place: JobShape, basis: Basis) -> StepTime:
     if planned_fact(case, IsolatedCall):
         (call,) = demand.calls
         device = basis.device_of(case).partition(":")[0]
-        found = basis.laws.own(series_key(case, call, place, device), call)
+        found = basis.laws.own(series := series_key(case, call, place, device), call)
         return StepTime(found.time, (Term(
-            call.collective, found.time.value, 0.0, found.beyond),), found.beyond)
+            call.collective, found.time.value, 0.0, found.beyond),), found.beyond,
+            basis.laws.laws[series].rank_counts)
     if key in basis.steps:
         return basis.steps[key].predict(demand, place)
     return of_another_shape(demand, place, *_shapes_beside(case, basis))

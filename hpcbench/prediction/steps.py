@@ -84,9 +84,10 @@ class Laws:
 
     def own(self, key: SeriesKey, call: RepeatedCall) -> LawTime:
         """Return the time of a case that is one collective, by its own law. Raises Refused."""
+        if call.ranks == 1:
+            raise Refused("one rank sends nothing")
         if key not in self.laws:
-            other = any(one[:5] == key[:5] for one in self.laws)
-            way = ", in this way and with these axes" * other
+            way = ", in this way and with these axes" * any(one[:5] == key[:5] for one in self.laws)
             raise Refused(f"this {key.collective} of {key.backend} was not measured "
                           f"{_where(key.on_node, call.stride)}{way}")
         return timed(self.laws[key], call)
@@ -117,19 +118,18 @@ def _where(on_node: int, stride: int) -> str:
 
 def timed(law: CallLaw, call: RepeatedCall) -> LawTime:
     """Return the time of one call. Raises Refused."""
-    if call.ranks == 1:
-        raise Refused("one rank sends nothing")
     if why := law.why_not(call.ranks, call.size_bytes):
         raise Refused(why)
     return law.predict(call.ranks, call.size_bytes)
 
 
 class StepTime(NamedTuple):
-    """A predicted step with its 95 % interval, and its parts, the longest first."""
+    """A predicted step with its 95 % interval, parts, the longest first, and ranks of its law."""
 
     time: Interval
     terms: tuple[Term, ...]
     beyond: tuple[str, ...]
+    ranks: tuple[int, ...] = ()
 
 
 def step_time(parts: Sequence[Term], misfit: float, degrees: float) -> StepTime:
@@ -235,7 +235,8 @@ class StepLaw:
             term._replace(seconds=exposed * term.seconds, error_s=exposed * term.error_s)
             for term in self.laws.terms(demand, place, self.using))]
         stretch = 1 + max(0.0, math.log2(place.ranks / self.rank_counts[-1]))
-        return step_time(parts, misfit * stretch, len(self.left_out))
+        return step_time(parts, misfit * stretch, len(self.left_out))._replace(
+            ranks=self.rank_counts)
 
 
 def of_another_shape(

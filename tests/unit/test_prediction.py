@@ -187,6 +187,21 @@ def test_too_few_numbers_of_ranks_are_refused(
         assert part in one.refused
 
 
+def test_one_rank_sends_nothing() -> None:
+    assert {one.refused for one in predicted(on(2, 4, 8), [1], ["all_reduce"]).cases} == {
+        "one rank sends nothing"}
+
+
+def test_what_was_not_measured_names_the_ranks_that_it_rests_on() -> None:
+    other = {**SWEEP["benchmarks"][0], "collective": "all_reduce", "size": 2**17}
+    training = {**SWEEP["benchmarks"][1], "layers": 8, "strategies": "data"}
+    shapes = {"benchmarks": [SWEEP["benchmarks"][0], *({**training, "layers": count}
+                                                       for count in (4, 16))]}
+    for one in predict([check_config({"benchmarks": [other, training]}, "wanted")],
+                       on(2, 4, 8, sweep=shapes), [16]).cases:
+        assert one.measured_ranks == (2, 4, 8)
+
+
 def test_fewer_ranks_than_measured_are_refused() -> None:
     found = predicted(on(3, 4, 6), [2]).cases
     assert found
@@ -532,6 +547,10 @@ def test_sizes_beyond_those_measured_widen_the_interval() -> None:
         n, size) * (1 + 0.03 * (n == 4))))
     near, far = (law.predict(16, size).log_error for size in (2**20, 2**28))
     assert far > 2 * near
+    law = CallLaw("all_reduce", points((2, 4, 8), (2**16, 2**18, 2**20), lambda n, size: ring_s(
+        n, size) * (1 + 0.2 * (n == 4 and size == 2**18))))
+    near, far = (law.predict(16, size).log_error for size in (2**20, 2**22))
+    assert far > 1.4 * near
     one = CallLaw("all_reduce", points((2, 4, 8), (2**20,), ring_s))
     assert not one.why_not(16, 2**20)
     assert "second size" in one.why_not(16, 2**24)
