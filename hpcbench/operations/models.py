@@ -5,6 +5,7 @@ and the attention itself are not products with a weight and are left out."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -95,6 +96,25 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class Yarn:
+    """Rotary positions beyond the original ones (YaRN, Peng et al., arXiv:2309.00071).
+
+    What turns ``beta_slow`` times or less in these turns ``factor`` times slower; what turns
+    ``beta_fast`` times or more, as before. Cosines and sines are multiplied with
+    ``attention_factor``; scores, where keys are of latents, with the square of the last mscale."""
+
+    factor: float
+    beta_fast: float
+    beta_slow: float
+    original_max_position_embeddings: int
+    mscale_all_dim: float = 0.0
+    attention_factor: float = 1.0
+
+    def mscale(self, weight: float) -> float:
+        return 1 + 0.1 * weight * math.log(max(self.factor, 1))
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """A transformer.
 
@@ -123,7 +143,7 @@ class ModelShape:
         documents: that a sample is cut into, of which none sees another.
         window: tokens back that attention reaches, if fewer than the positions; 0: all.
         rotary_scaling: of Llama 3.1: factor, low and high frequency factor, original positions.
-        experts, latent: None where MLP and attention are plain.
+        experts, latent, yarn: None where MLP, attention and angles are plain.
         unlike: what the published model has and no block here; parameters and FLOPs are the same.
     """
 
@@ -147,6 +167,7 @@ class ModelShape:
     rotary_scaling: tuple[float, float, float, int] | None = None
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    yarn: Yarn | None = None
     unlike: str = ""
     window: int = 0
     documents: int = 1
@@ -256,15 +277,17 @@ MODELS: Mapping[str, ModelShape] = MappingProxyType({
     "mixtral-8x7b": ModelShape("llama", 32, 4096, 32, 8, 14336, 32000, 32768, 1e6,
                                experts=Experts(8, 2, 14336)),
     # DeepSeek-AI, DeepSeek-V2, arXiv:2405.04434 (2024), appendix B.1, and DeepSeek-V3,
-    # arXiv:2412.19437 (2024), section 4.2, without the part that predicts a second token.
+    # arXiv:2412.19437 (2024), section 4.2, without the part that predicts a second token; angles
+    # of the config.json files.
     "deepseek-v2-lite": ModelShape(
         "llama", 27, 2048, 16, 16, 10944, 102400, 4096, norm_eps=1e-6,
         experts=Experts(64, 6, 1408, 2 * 1408, 1, normalised=False),
-        latent=LatentAttention(512, 128, 64, 128)),
+        latent=LatentAttention(512, 128, 64, 128), yarn=Yarn(40.0, 32.0, 1.0, 4096, 0.707)),
     "deepseek-v3": ModelShape(
         "llama", 61, 7168, 128, 128, 18432, 129280, 4096, norm_eps=1e-6,
         experts=Experts(256, 8, 2048, 2048, 3, "sigmoid", 8, 4, scale=2.5),
-        latent=LatentAttention(512, 128, 64, 128, query_rank=1536)),
+        latent=LatentAttention(512, 128, 64, 128, query_rank=1536),
+        yarn=Yarn(40.0, 32.0, 1.0, 4096, 1.0)),
     # Ours, built as GPT-2 and of GPT-3's sizes: Brown et al., arXiv:2005.14165 (2020), table 2.1,
     # Small (125 M), Medium (350 M) and XL (1.3 B). The table's 24 heads of 128 for XL are not 2048
     # together; 16 are, as GPT-Neo 1.3B has them.

@@ -133,7 +133,8 @@ def test_the_field_that_is_wrong_is_named(
 
 
 @pytest.mark.parametrize(("changes", "word"), [
-    ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+    ({"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}, "longrope"),
+    ({"rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": False}}, "truncate"),
     ({"hidden_act": "relu2"}, "relu2"), ({"partial_rotary_factor": 0.5}, "partial_rotary_factor")])
 def test_what_no_block_has_is_counted_but_not_trained(
     changes: dict[str, Any], word: str, tmp_path: Path,
@@ -143,6 +144,12 @@ def test_what_no_block_has_is_counted_but_not_trained(
     assert parameters(shape_in(path)) == PUBLISHED[name]["parameters"]
     (case,) = cases({"model": str(path)})
     assert case.skip is not None and word in case.skip
+
+
+def test_yarn_in_a_file_of_phi3_is_longrope(tmp_path: Path) -> None:
+    assert shape_in(written(tmp_path, EXTENTS | {"model_type": "phi3", "rope_scaling": {
+        "type": "yarn", "short_factor": [1.0], "long_factor": [2.0]}})).unlike == (
+            'rope_type "longrope"')
 
 
 EXTENTS: dict[str, Any] = {
@@ -267,8 +274,7 @@ def test_a_model_of_experts_is_counted(tmp_path: Path) -> None:
         found = asked("model", name, "--devices", "8", "--seq-length", "4096")
         assert found["parameters"] == 671_026_404_352
         assert found["active_parameters"] == 37_552_282_624
-        assert [row["strategy"] for row in found["strategies"] if row["runs"]] == (
-            [] if name == str(path) else ["moe"])  # positions of the file go on by yarn
+        assert [row["strategy"] for row in found["strategies"] if row["runs"]] == ["moe"]
 
 
 def test_the_mfu_of_one_throughput_by_every_definition() -> None:

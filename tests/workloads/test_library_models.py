@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.plan.experts import Spread
 from hpcbench.kinds.training.plan.extents import with_extents
-from hpcbench.kinds.training.plan.model_file import shape_in
+from hpcbench.kinds.training.plan.model_file import shape_in, untrained
 from hpcbench.kinds.training.plan.models import (
     flops,
     forward_again,
@@ -180,13 +180,26 @@ FILES: dict[str, dict[str, Any]] = {
     "gemma": {"head_dim": 32, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu"},
     "deepseek_v2": LATENTS | {"q_lora_rank": None, "topk_method": "group_limited_greedy"},
     "deepseek_v3": LATENTS | {"q_lora_rank": 20, "routed_scaling_factor": 2.5}}
+YARN = {"type": "yarn", "factor": 40, "beta_fast": 2, "beta_slow": 0.1, "mscale": 0.707,
+        "mscale_all_dim": 0.707, "original_max_position_embeddings": 16}
+SCALINGS: tuple[tuple[str, dict[str, Any] | None], ...] = (
+    ("llama", YARN), ("llama", YARN | {"mscale": 2.0}), ("llama", {
+        "rope_type": "yarn", "factor": 4.0, "attention_factor": 0.5, "mscale_all_dim": 0}),
+    ("llama", {"type": "yarn", "factor": 0.5, "beta_fast": None, "mscale": 2}),
+    ("qwen2", {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}),
+    ("deepseek_v2", YARN), ("deepseek_v3", YARN | {"mscale": 1.0}),
+    ("deepseek_v3", {"type": "yarn", "factor": 4.0, "beta_fast": 1}))
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_a_model_of_a_file_computes_what_the_librarys_does(kind: str, tmp_path: Path) -> None:
-    file = {"model_type": kind, **TINY, **FILES[kind]}
+@pytest.mark.parametrize(("kind", "scaling"), [*((kind, None) for kind in FILES), *SCALINGS])
+def test_a_model_of_a_file_computes_what_the_librarys_does(
+    kind: str, scaling: dict[str, Any] | None, tmp_path: Path,
+) -> None:
+    file = {"model_type": kind, **TINY, **FILES[kind]} | (
+        {"rope_scaling": scaling} if scaling else {})
     (tmp_path / "config.json").write_text(json.dumps(file))
     shape = shape_in(tmp_path / "config.json")
+    assert untrained(shape) is None
     assert shape.seq_length == {"mistral": 16, "phi3": 40}.get(kind, 64)
     theirs = transformers.AutoModelForCausalLM.from_config(
         transformers.AutoConfig.for_model(**file), experts_implementation="eager").double()
@@ -214,6 +227,10 @@ def test_a_model_of_a_file_computes_what_the_librarys_does(kind: str, tmp_path: 
             1, Load("balanced"), "rank", Fraction(0), router=True), 64, 0, Exchange(None))
     tokens = torch.arange(2 * shape.seq_length).view(2, -1) % shape.vocab
     torch.testing.assert_close(own(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
+    if kind in ("llama", "qwen2"):  # as ``library: transformers`` builds them of the file's shape
+        built = LibraryModel(shape, kind).double()
+        built.library.load_state_dict(theirs.state_dict())
+        torch.testing.assert_close(built(tokens), theirs(tokens).logits, rtol=0, atol=0)
 
 
 def test_what_bert_is_released_with_beside_that() -> None:

@@ -24,6 +24,7 @@ from hpcbench.operations.models import (
     Experts,
     LatentAttention,
     ModelShape,
+    Yarn,
 )
 
 SUFFIX = ".json"
@@ -38,7 +39,7 @@ _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_python": 
 EXTENTS = ("layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")
 """The keys of a sweep that give a transformer other extents: fields of a training, too."""
 _KEPT_APART = {"family", *EXTENTS, "library"}
-_PARTS = {"experts": Experts, "latent": LatentAttention}
+_PARTS = {"experts": Experts, "latent": LatentAttention, "yarn": Yarn}
 
 
 def architecture_of(shape: ModelShape) -> tuple[tuple[str, Any], ...]:
@@ -134,7 +135,7 @@ class _Fields:
 
     def number(self, name: str, usual: float | None = None) -> float:
         value = self._value(name, usual)
-        if type(value) not in (int, float) or not 0 < value <= 1e12:
+        if type(value) not in (int, float) or not (0 < value <= 1e12 or value == usual):
             raise self._bad(name, value, "a number above 0")
         return float(value)
 
@@ -251,15 +252,28 @@ class _Usual(NamedTuple):
     windowed: bool = False
 
 
+def _yarn(rope: _Fields, original: int) -> Yarn:
+    rope.note("truncate", True)
+    weights = rope.number("mscale", 0.0), rope.number("mscale_all_dim", 0.0)
+    yarn = Yarn(rope.number("factor"), rope.number("beta_fast", 32.0),
+                rope.number("beta_slow", 1.0), original, weights[1])
+    above, below = map(yarn.mscale, weights if all(weights) else (1.0, 0.0))
+    return replace(yarn, attention_factor=rope.number("attention_factor", above / below))
+
+
 def _rotary(fields: _Fields, shape: ModelShape, usual: _Usual) -> ModelShape:
     """Return a shape with its heads of keys, angles, and the window up to which it is causal."""
     rope = fields.part("rope_parameters", "rope_scaling")
     kind = rope.text("rope_type", rope.text("type", "default"))
+    if kind == "yarn" and fields.text("model_type") == "phi3":
+        kind = "longrope"  # which the library reads it as
     base = rope.number("rope_theta", fields.number("rope_theta", usual.base))
+    first = "original_max_position_embeddings"  # beside the angles, too, where it wins
+    original = fields.whole(first, rope.whole(first, shape.seq_length))
     scaling = (rope.number("factor"), rope.number("low_freq_factor"),
-               rope.number("high_freq_factor"), rope.whole(
-                   "original_max_position_embeddings")) if kind == "llama3" else None
-    if kind not in ("default", "llama3"):
+               rope.number("high_freq_factor"), original) if kind == "llama3" else None
+    yarn = _yarn(rope, original) if kind == "yarn" else None
+    if kind not in ("default", "llama3", "yarn"):
         fields.unlike.append(f"rope_type {quote(kind)}")
     rope.note("partial_rotary_factor", 1.0)
     fields.unlike += rope.unlike
@@ -270,7 +284,7 @@ def _rotary(fields: _Fields, shape: ModelShape, usual: _Usual) -> ModelShape:
     heads = usual.kv_heads if fields.lacks("num_key_value_heads") else 0
     return replace(
         shape, kv_heads=fields.whole("num_key_value_heads", heads or shape.heads),
-        rotary_base=base, rotary_scaling=scaling,
+        rotary_base=base, rotary_scaling=scaling, yarn=yarn,
         seq_length=min(shape.seq_length, window or shape.seq_length),
         window=window if window and window < shape.seq_length else 0)
 

@@ -214,9 +214,10 @@ def _within(lengths: Sequence[int], device: torch.device) -> torch.Tensor:
 
 
 def _masked(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
-            causal: bool) -> torch.Tensor:
+            causal: bool, **how: Any) -> torch.Tensor:
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask.tril() if causal else mask, enable_gqa=q.shape[1] != k.shape[1])
+        q, k, v, attn_mask=mask.tril() if causal else mask, enable_gqa=q.shape[1] != k.shape[1],
+        **how)
 
 
 def in_fp64(device: torch.device) -> torch.device:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -52,7 +53,8 @@ _SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_posit
 
 def _rotary(shape: ModelShape, kind: type[Any], **more: Any) -> Any:
     scaling = {"rope_type": "llama3", **dict(zip(_SCALING, shape.rotary_scaling, strict=True))} if (
-        shape.rotary_scaling) else {"rope_type": "default"}
+        shape.rotary_scaling) else {"rope_type": "yarn", **asdict(shape.yarn)} if (
+        shape.yarn) else {"rope_type": "default"}
     return kind(
         vocab_size=shape.vocab, max_position_embeddings=shape.seq_length,
         hidden_size=shape.hidden, num_hidden_layers=shape.layers,

@@ -41,8 +41,9 @@ class RotaryEmbedding:
         position = places.to(torch.float32)
         turns = torch.pow(shape.rotary_base, -pairs / shape.turned)
         angles = position[:, None] * _scaled(turns, shape)
-        self.cos = angles.cos()
-        self.sin = angles.sin()
+        factor = shape.yarn.attention_factor if shape.yarn else 1.0
+        self.cos = angles.cos() * factor
+        self.sin = angles.sin() * factor
         self._neighbours = shape.latent is not None
 
     def turn(self, heads: torch.Tensor) -> torch.Tensor:
@@ -62,7 +63,15 @@ class RotaryEmbedding:
 
 def _scaled(turns: torch.Tensor, shape: ModelShape) -> torch.Tensor:
     """Return angles of one position, (extent / 2), slower where a turn is longer than the
-    positions that a model was first trained with: Llama 3.1's, as its published code has them."""
+    positions that a model was first trained with: as Llama 3.1's published code or YaRN's has
+    them."""
+    if shape.yarn:
+        low, high = (shape.turned / 2 * math.log(
+            shape.yarn.original_max_position_embeddings / (2 * math.pi * times)) / math.log(
+                shape.rotary_base) for times in (shape.yarn.beta_fast, shape.yarn.beta_slow))
+        first, last = max(math.floor(low), 0), min(math.ceil(high), shape.turned - 1)
+        share = (torch.arange(len(turns), device=turns.device) - first) / (last - first or 0.001)
+        return torch.lerp(turns, turns / shape.yarn.factor, share.clamp(0, 1))
     if shape.rotary_scaling is None:
         return turns
     factor, low, high, original = shape.rotary_scaling
@@ -82,20 +91,22 @@ class HeadNorm(nn.RMSNorm):  # type: ignore[misc]
 
 
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, scale: float | None = None,
 ) -> torch.Tensor:
-    """Return what heads (samples, heads, tokens, head_dim) mix; keys and values may have fewer."""
+    """Return what heads (samples, heads, tokens, head_dim) mix; keys and values may have fewer.
+
+    ``scale`` of scores; None: 1 / sqrt(head_dim)."""
     # The option is absent from torch 2.4, which can still run models with one key per query.
     grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, **grouped)
 
 
 def within_documents(
-    lengths: tuple[int, ...], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool,
+    lengths: tuple[int, ...], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **how: Any,
 ) -> torch.Tensor:
     """Return the same of documents of these lengths, one after another: no mask of all pairs."""
     parts = zip(*(heads.split(lengths, dim=2) for heads in (q, k, v)), strict=True)
-    return torch.cat([attention(*part, causal=causal) for part in parts], dim=2)
+    return torch.cat([attention(*part, **how) for part in parts], dim=2)
 
 
 def _attend(shape: ModelShape) -> Callable[..., torch.Tensor]:
@@ -147,6 +158,8 @@ class AttentionOfLatents(nn.Module):  # type: ignore[misc]
             setattr(self, name.removeprefix("attention."), nn.Linear(inputs, outputs, bias=False))
         self.q_norm = HeadNorm(latent.query_rank, eps=_LATENT_EPS) if latent.query_rank else None
         self.kv_norm = HeadNorm(latent.rank, eps=_LATENT_EPS)
+        self.scale = shape.yarn and (
+            shape.yarn.mscale(shape.yarn.mscale_all_dim) ** 2 / math.sqrt(latent.keyed))
 
     def forward(self, x: torch.Tensor, rotation: RotaryEmbedding) -> torch.Tensor:
         plain, rotary, value = self.latent.plain, self.latent.rotary, self.latent.value
@@ -156,7 +169,7 @@ class AttentionOfLatents(nn.Module):  # type: ignore[misc]
         k_plain, v = self._heads(self.kv_up(self.kv_norm(latent)), plain, value)
         of_each = rotation.turn(of_all[:, None]).expand(-1, k_plain.shape[1], -1, -1)
         mixed = self.attend(torch.cat((q_plain, rotation.turn(turned)), -1),
-                            torch.cat((k_plain, of_each), -1), v, causal=True)
+                            torch.cat((k_plain, of_each), -1), v, causal=True, scale=self.scale)
         return self.o(mixed.transpose(1, 2).flatten(2))
 
     def _heads(self, x: torch.Tensor, *parts: int) -> Any:
