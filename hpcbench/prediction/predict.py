@@ -225,9 +225,9 @@ def sweeps_of(
     return configs
 
 
-def next_sweep(configs: Sequence[Config], found: Sequence[Predicted], runs: Sequence[Run]) -> Sweep:
+def next_sweep(configs: Sequence[Config], found: Sequence[Predicted]) -> Sweep:
     """Return the blocks of sweeps with predicted cases, for the number of ranks that halves the
-    intervals of those on most ranks. Raises UsageError, ConfigError."""
+    intervals of those on most ranks, or those of a law. Raises UsageError, ConfigError."""
     raws = [on_all_ranks(config.model_dump(
         mode="json", by_alias=True, exclude_unset=True, exclude_none=True)) for config in configs]
     place = max(JobShape(one.ranks, one.on_node) for one in found)
@@ -237,10 +237,10 @@ def next_sweep(configs: Sequence[Config], found: Sequence[Predicted], runs: Sequ
               cases_of({**raw, "benchmarks": [block]}, place.ranks))]
     content = {**raws[0], "benchmarks": [
         block for at, block in enumerate(blocks) if block not in blocks[:at]]}
-    known = [[ranks for ranks in one.measured_ranks if ranks > 1] for one in found]
-    counts = min(filter(None, known), key=len, default=[
-        run.results.run.world_size for run in runs])
-    return carrying(content, planned_on(content, place.ranks), place, next_ranks(
+    known = [{case.ranks for case in one.known if case.ranks > 1 and (
+        case.ranks > case.place.on_node) == (place.ranks > place.on_node)} for one in found]
+    counts = [*min(filter(None, known), key=len, default=())]
+    return carrying(content, planned_on(content, place.ranks), place, counts and next_ranks(
         counts, place.ranks), "Made by predict --next, to halve the intervals: run it")
 
 

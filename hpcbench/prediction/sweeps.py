@@ -49,9 +49,7 @@ def sweep_for(base: Sweep, ranks: int, on_node: int | None = None) -> Sweep:
     if on_node is None:
         raise UsageError("how many ranks does a node have? Give --ranks N (N >= "
                          f"{ranks}: one node), or hardware.num_devices in the file")
-    planned = planned_on(raw, ranks)
-    counts = rank_counts(check_config(raw, "predicted"), planned, ranks, on_node)
-    return carrying(raw, planned, JobShape(ranks, min(ranks, on_node)), counts,
+    return carrying(raw, planned_on(raw, ranks), JobShape(ranks, min(ranks, on_node)), (),
                      f"Made by gen-config --for-prediction {ranks}: run it")
 
 
@@ -73,13 +71,15 @@ def carrying(
     raw: Mapping[str, Any], planned: Sequence[Case], place: JobShape, counts: Sequence[int],
     why: str,
 ) -> Sweep:
-    """Return the sweep of the blocks and the calls of planned cases, to run on ``counts`` ranks."""
+    """Return the sweep of the blocks and the calls of planned cases, to run on ``counts`` ranks, or
+    the fewest that carry a law. Raises UsageError."""
     hardware = {name: value for name, value in raw.get("hardware", {}).items() if value}
     content = {**({"hardware": hardware} if hardware else {}),
                "name": "for-prediction",
                "measure": {"passes": PASSES, "iterations": ITERATIONS},
                "benchmarks": [*raw["benchmarks"], *call_blocks(planned, place)]}
     checked = check_config(content, "for-prediction")
+    counts = counts or rank_counts(checked, planned, *place)
     minutes = sum(plan_estimate_s(make_plan(checked, count)) for count in counts) / 60
     nodes = f", {place.on_node} on a node" if place.ranks > place.on_node else ""
     return Sweep(content, (

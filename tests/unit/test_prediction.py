@@ -429,7 +429,7 @@ def test_the_sweep_to_run_next_halves_the_intervals(tmp_path: Path) -> None:
 
     runs = on(1, 2, 4, 8, clock=noisy)
     before = predicted(runs, [64], ["data"])
-    made = next_sweep(sweeps_of(runs), before.cases, runs)
+    made = next_sweep(sweeps_of(runs), before.cases)
     assert made.ranks == 32
     assert {block["kind"] for block in made.content["benchmarks"]} == {"training", "collective"}
     whole = {**made.content, "benchmarks": json.loads(json.dumps(made.content["benchmarks"]))}
@@ -438,6 +438,19 @@ def test_the_sweep_to_run_next_halves_the_intervals(tmp_path: Path) -> None:
     widths = [np.log(one.step.time.ends[1] / one.step.time.ends[0])
               for found in (before, after) for one in found.cases if one.step]
     assert widths[1] < 0.7 * widths[0]
+
+
+@pytest.mark.parametrize(("layers", "nodes", "counts"), [(8, 1, [4, 6, 8]), (4, 8, [2, 3, 4])])
+def test_what_has_no_law_yet_is_run_on_three_numbers_of_ranks(
+    layers: int, nodes: int, counts: list[int],
+) -> None:
+    """Calls between nodes after those in one; a shape between measured ones."""
+    block = {**SWEEP["benchmarks"][1], "strategies": "data"}
+    runs = [measured(n, sweep={"benchmarks": [SWEEP["benchmarks"][0], *(
+        {**block, "layers": own} for own in (2, 8))]}, nodes=min(n, nodes)) for n in (2, 4, 8)]
+    wanted = [check_config({"benchmarks": [{**block, "layers": layers}]}, "wanted")]
+    made = next_sweep(wanted, predict(wanted, runs, [64], on_node=2 // min(nodes, 2)).cases)
+    assert [int(line.split()[2]) for line in made.remarks if line.startswith("mpirun")] == counts
 
 
 def test_a_prediction_is_no_measurement() -> None:
@@ -751,7 +764,7 @@ def test_runs_that_give_several_blocks_one_name_have_a_next_sweep() -> None:
     runs = [measured(n, sweep={"benchmarks": [{
         **SWEEP["benchmarks"][0], "name": "calls", "size": own}]})
         for n, own in zip((2, 4, 8), sizes, strict=True)]
-    made = next_sweep(sweeps_of(runs), predicted(runs, [32]).cases, runs)
+    made = next_sweep(sweeps_of(runs), predicted(runs, [32]).cases)
     assert [len(block["size"]) for block in made.content["benchmarks"]] == [5, 3]
 
 

@@ -74,7 +74,7 @@ def predict(
         found = laws.predict_recorded(read_traffic(traffic), runs, every, on_node) if traffic else (
             laws.predict(sweeps, runs, every, only or (), price=price, on_node=on_node))
         if after:
-            write_sweep(laws.next_sweep(sweeps, found.on(ranks).cases, runs), after, force=force)
+            write_sweep(laws.next_sweep(sweeps, found.on(ranks).cases), after, force=force)
         if plot:
             found = charts.draw(found, ranks, runs, plot)
     _print(found.on(ranks), verbosity, as_json=as_json)
