@@ -126,9 +126,9 @@ def count_lines(results: Results) -> Iterator[str]:
 
 
 def short_reason(text: str) -> str:
-    """Return the text before a reason's colon if it has several words, else the first clause."""
+    """Return the text before a reason's colon, or the first clause if that is a setting alone."""
     first = text.split(": ")[0]
-    return first if " " in first else text.split(", ")[0]
+    return first if len(first.split()) > 2 else re.split("[,;] ", text)[0]
 
 
 def skip_rules(results: Results) -> Mapping[str, Sequence[Case]]:

@@ -21,7 +21,7 @@ from hpcbench.reduce.results import CaseResult, Finding, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.document import markdown_text
 from hpcbench.report.report_file import _answers, document_of
-from hpcbench.report.results_lines import brief_tables_of, count_lines
+from hpcbench.report.results_lines import brief_tables_of, count_lines, short_reason
 from hpcbench.report.summary import case_rows, summary_document
 from results_factory import (
     MemorySamples,
@@ -123,6 +123,16 @@ def test_headline_and_headings_name_the_passes_that_there_are() -> None:
     (line,), table = count_lines(PASSES_LEFT), next(brief_tables_of(PASSES_LEFT))
     assert "incomplete" in line and "2 to 3 of 6 passes" in line
     assert "2 to 3 of 6 passes" in table.title
+
+
+@pytest.mark.parametrize(("reason", "short"), [
+    ("optimizer adamw8bit: a checkpoint would lack states; leave it out",
+     "optimizer adamw8bit: a checkpoint would lack states"),
+    ("load matrix: says where rows go, not which", "load matrix: says where rows go"),
+    ("one rank is no pipeline: give more", "one rank is no pipeline"), ("nccl: no GPU, none",
+                                                                       "nccl: no GPU")])
+def test_a_short_reason_is_why_and_not_a_setting_alone(reason: str, short: str) -> None:
+    assert short_reason(reason) == short
 
 
 @pytest.mark.parametrize(("kind", "state", "figure"), [
