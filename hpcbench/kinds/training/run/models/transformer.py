@@ -70,7 +70,7 @@ def _scaled(turns: torch.Tensor, shape: ModelShape) -> torch.Tensor:
             shape.yarn.original_max_position_embeddings / (2 * math.pi * times)) / math.log(
                 shape.rotary_base) for times in (shape.yarn.beta_fast, shape.yarn.beta_slow))
         first, last = max(math.floor(low), 0), min(math.ceil(high), shape.turned - 1)
-        share = (torch.arange(len(turns), device=turns.device) - first) / (last - first or 0.001)
+        share = (torch.arange(len(turns), device=turns.device) - first) / (last - first or 1)
         return torch.lerp(turns, turns / shape.yarn.factor, share.clamp(0, 1))
     if shape.rotary_scaling is None:
         return turns
