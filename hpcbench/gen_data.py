@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import FileError, UsageError
-from hpcbench.operations.models import MODELS
+from hpcbench.operations.models import MODELS, shipped
 from hpcbench.operations.token_file import DTYPES, dtype_of, sidecar
 from hpcbench.trace.container import whole_file
 from hpcbench.units import round_bytes
@@ -47,7 +47,7 @@ def generate(
 def _vocabulary(vocab: int | None, model: str | None) -> int:
     if (vocab is None) == (model is None):
         raise UsageError("give --vocab or --model: one of them says which tokens there are")
-    if model is not None and model not in MODELS:
+    if model is not None and (model := shipped(model)) not in MODELS:
         raise UsageError(f"--model: {unknown_name(model, MODELS)}")
     return MODELS[str(model)].vocab if vocab is None else vocab
 

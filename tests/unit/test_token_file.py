@@ -75,6 +75,12 @@ def test_a_vocabulary_is_needed_once(tmp_path: Path, words: tuple[str, ...], tol
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_model_is_known_by_its_name_on_the_hub(tmp_path: Path) -> None:
+    done = gen_data(str(tmp_path / "a.bin"), "--tokens", "5", "--model", "meta-llama/Llama-3.1-8B")
+    assert (done.returncode, json.loads(sidecar(tmp_path / "a.bin").read_text())["vocab"]) == (
+        0, 128256)
+
+
 def test_what_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     nowhere = gen_data(str(tmp_path / "no" / "a.bin"), "--tokens", "5", "--vocab", "9")
     full = gen_data(str(tmp_path / "a.bin"), "--tokens", "50000", "--vocab", "9",
