@@ -16,7 +16,7 @@ EXAMPLES = {"bluefield_ucc.yaml": 4}
 MACHINE = {"hardware.yaml": 2, "memory.yaml": 2, "model_file.yaml": 2, "training_memory.yaml": 2,
            "adapters.yaml": 2, "expert_loads.yaml": 2, "expert_parallel.yaml": 2,
            "precision.yaml": 2, "hybrid_3d.yaml": 4}
-"""Jobs of two minutes on what a machine or a setting does; they run anywhere, and have no twin."""
+"""Jobs of minutes on what a machine or a setting does; they run anywhere, and have no twin."""
 JOBS = sorted(path for path in (ROOT / "jobs").glob("*.yaml")
               if path.name not in {*EXAMPLES, *MACHINE})
 
