@@ -401,4 +401,4 @@ def _notes(runs: Sequence[Run], world_sizes: Sequence[int], basis: Basis) -> Ite
     most, farthest = max(results.run.world_size for _, results in named), max(world_sizes)
     if farthest > most:
         yield (f"{farthest} ranks are {math.log2(farthest / most):.1f} doublings beyond the {most} "
-               "that were measured: measure more; for a sweep, --next FILE writes what")
+               "that were measured: measure on more; --next FILE writes the sweep of cases")
