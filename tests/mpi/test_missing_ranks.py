@@ -30,6 +30,12 @@ def _of_two(mpirun: MpiLauncher, first: tuple[str, ...], second: tuple[str, ...]
     return job
 
 
+def _noted(folder: Path, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command of a rank beside which its parent's pid and its own code are noted."""
+    script = f'echo $$ >{folder}/pid; "$@"; c=$?; echo $c >{folder}/code; exit $c'
+    return ("sh", "-c", script, "-", *words)
+
+
 def _lines(job: Finished) -> list[str]:
     return [line for line in job.stderr.splitlines() if line.startswith("hpcbench:")]
 
@@ -69,9 +75,9 @@ def test_ranks_of_different_commands_are_refused_with_both(mpirun: MpiLauncher) 
 @pytest.mark.parametrize(("other", "found"), [
     (("true",), "rank 1 has ended"), (("sleep", "50"), "rank 1 runs sleep 50")])
 def test_a_rank_that_never_comes_is_named_after_the_limit(
-    mpirun: MpiLauncher, other: tuple[str, ...], found: str,
+    mpirun: MpiLauncher, other: tuple[str, ...], found: str, tmp_path: Path,
 ) -> None:
-    job = _of_two(mpirun, _run(mpirun, *LIMIT), other)
+    job = _of_two(mpirun, _noted(tmp_path, _run(mpirun, *LIMIT)), other)
     (line,) = _lines(job)
     assert found in line and "launch.init_timeout_s" in line
     assert 4 < job.duration_s < 40
@@ -79,19 +85,18 @@ def test_a_rank_that_never_comes_is_named_after_the_limit(
         job.check(2)
     elif mpirun.mpi == "mpich":  # Open MPI's code is that of whom it killed
         assert job.returncode in {2, *KILLED}
+        assert int((tmp_path / "code").read_text()) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_rank_that_waits_in_mpi_init(
     mpirun: MpiLauncher, number: signal.Signals, tmp_path: Path,
 ) -> None:
-    parent, code = tmp_path / "pid", tmp_path / "code"
-    first = ("sh", "-c", f'echo $$ >{parent}; "$@"; c=$?; echo $c >{code}; exit $c', "-",
-             *_run(mpirun))
+    first = _noted(tmp_path, _run(mpirun))
     with mpirun.start(1, config=sweep("8"),
                       command=[*first, ":", "-np", "1", "sleep", "50"]) as job:
         job.wait_for("starting 2 ranks")
-        (rank,) = psutil.Process(int(parent.read_text())).children()
+        (rank,) = psutil.Process(int((tmp_path / "pid").read_text())).children()
         deadline = time.monotonic() + 60
         while not any("libmpi" in entry.path for entry in rank.memory_maps()):
             assert time.monotonic() < deadline, job.describe()
@@ -99,7 +104,7 @@ def test_a_signal_ends_a_rank_that_waits_in_mpi_init(
         time.sleep(1)  # it is in MPI_Init, which shows nowhere
         os.kill(rank.pid, number)
         assert job.wait(20).returncode in {3, *KILLED}, job.stderr()
-        assert int(code.read_text()) == 3
+        assert int((tmp_path / "code").read_text()) == 3
         assert f"ended by {number.name}" in job.stderr()
         mpirun.assert_no_orphans()
 

@@ -145,10 +145,10 @@ def _shape(name: str, seq_length: int | None) -> AnyShape:
 
 def _check_strategies(names: Sequence[str]) -> None:
     """Raise UsageError of an unknown name."""
-    from hpcbench.kinds.training.plan.spec import registry, unknown_strategy
+    from hpcbench.kinds.training.plan.spec import unknown_strategy, usable
 
     for name in names:
-        if name not in registry() and name not in registry().broken:
+        if usable(name, {}) is None:
             raise UsageError(f"--strategy: {unknown_strategy(name)}")
 
 

@@ -51,10 +51,15 @@ _ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"
 _SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
+def _scaling(shape: ModelShape) -> dict[str, Any]:
+    if shape.yarn:
+        return {"rope_type": "yarn", **asdict(shape.yarn)}
+    if shape.rotary_scaling:
+        return {"rope_type": "llama3", **dict(zip(_SCALING, shape.rotary_scaling, strict=True))}
+    return {"rope_type": "default"}
+
+
 def _rotary(shape: ModelShape, kind: type[Any], **more: Any) -> Any:
-    scaling = {"rope_type": "llama3", **dict(zip(_SCALING, shape.rotary_scaling, strict=True))} if (
-        shape.rotary_scaling) else {"rope_type": "yarn", **asdict(shape.yarn)} if (
-        shape.yarn) else {"rope_type": "default"}
     return kind(
         vocab_size=shape.vocab, max_position_embeddings=shape.seq_length,
         hidden_size=shape.hidden, num_hidden_layers=shape.layers,
@@ -62,7 +67,7 @@ def _rotary(shape: ModelShape, kind: type[Any], **more: Any) -> Any:
         intermediate_size=shape.inner, rms_norm_eps=shape.norm_eps or shape.built.eps,
         tie_word_embeddings=shape.tied, head_dim=shape.head_dim,
         hidden_act=_ACTIVATIONS[shape.activation or shape.built.activation],
-        rope_parameters={**scaling, "rope_theta": shape.rotary_base},
+        rope_parameters={**_scaling(shape), "rope_theta": shape.rotary_base},
         bos_token_id=None, eos_token_id=None, attn_implementation="sdpa", **more)
 
 
