@@ -131,16 +131,16 @@ class SlurmCluster:
     def run(
         self, *command: str, timeout: float = 120, **options: Any,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as a user of the cluster, stderr with stdout; any exit code."""
+        """Run a command as a user of the cluster, stderr with stdout if it goes nowhere else."""
         env = {**self.env, "PATH": self.env.get("PATH", _PATH), **options.pop("env", {})}
+        options = {"stderr": subprocess.STDOUT, **options}
         return subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                              timeout=timeout, check=False, **options)
+                              stdin=subprocess.DEVNULL, timeout=timeout, check=False, **options)
 
     def submit(self, *words: str, **options: Any) -> str:
         """Run sbatch with these words; return the job's number."""
-        done = self.run("sbatch", "--parsable", *words, **options)
-        assert done.stdout.strip().isdigit(), done.stdout
+        done = self.run("sbatch", "--parsable", *words, stderr=subprocess.PIPE, **options)
+        assert done.stdout.strip().isdigit(), done.stdout + done.stderr
         return done.stdout.strip()
 
     def exit_code(self, job: str, timeout: float = 240) -> int:
