@@ -40,11 +40,11 @@ _FLOPS = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kMGTPE]?)(?:FLOP
 def parse_flop_per_s(text: str) -> float:
     """Return the FLOP/s in ``"989T"``, ``"989 TFLOP/s"``, ``"1.98P"`` or ``"989e12"``.
 
-    Raises ``ValueError`` for anything else, and 0."""
+    Raises ``ValueError`` for anything else, and below 1e9, as of ``989``, whose T is missing."""
     match = _FLOPS.fullmatch(text)
     rate = float(match[1]) * 1000.0 ** " kMGTPE".index(match[2] or " ") if match else 0.0
-    if not 0 < rate < 1e30:
-        raise ValueError(f'{shortened(repr(text))} is no rate of FLOPs; write "989T", '
+    if not 1e9 <= rate < 1e30:
+        raise ValueError(f'{shortened(repr(text))} is no rate of 1e9 FLOP/s or more; write "989T", '
                          '"989 TFLOP/s" or "989e12"')
     return rate
 
