@@ -137,10 +137,13 @@ class Child:
         return Answers(values, f"{ended} in {where}" if where else ended)
 
     def _printed(self, deadline: float, quiet_s: float) -> tuple[bytes, bool]:
-        """Return all that it wrote, and whether it answered or ended by itself."""
-        data, worked_s = b"", time.monotonic()
-        while (left_s := min(deadline, worked_s + quiet_s) - time.monotonic()) > 0:
-            ended = self._has_ended()
+        """Return all that it wrote, and whether it answered or ended by itself.
+
+        What came while this process had no core is read before the child is given up."""
+        data, worked_s, is_over = b"", time.monotonic(), False
+        while not is_over:
+            left_s = max(min(deadline, worked_s + quiet_s) - time.monotonic(), 0)
+            is_over, ended = left_s == 0, self._has_ended()
             if select.select([self._answers], [], [], 0 if ended else min(left_s, _STEP_S))[0]:
                 if not (part := os.read(self._answers, 65536)):
                     return data, True
@@ -151,6 +154,7 @@ class Child:
                 return data, True
             elif self._has_worked():
                 worked_s = time.monotonic()
+            is_over = is_over and min(deadline, worked_s + quiet_s) <= time.monotonic()
         return data, False
 
     def _has_worked(self) -> bool:

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -104,6 +105,17 @@ def test_one_that_is_quiet_is_ended_and_one_that_works_is_not() -> None:
 
     assert Child(first_and(work)).wait(60.0, 0.3).lost is None
     assert Child(take_turns).wait(60.0, 0.3).values == {"number": 3}
+
+
+def test_a_stall_of_who_asks_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine: what has come meanwhile is read before the child is given up."""
+    def stalled(child: Child) -> bool:
+        time.sleep(0.5)
+        assert select.select([child._answers], [], [], 20.0)[0]
+        return False
+
+    monkeypatch.setattr(Child, "_has_worked", stalled)
+    assert Child(first_and(lambda: time.sleep(0.4))).wait(60.0, 0.3).lost is None
 
 
 def test_one_that_cannot_be_ended_is_left_behind() -> None:
