@@ -29,8 +29,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -288,6 +290,23 @@ def launcher_for(mpi: str, folder: Path) -> MpiLauncher:
     venv = Path(sys.prefix if mpi == "mpich" else os.environ[name])
     assert (venv / "bin" / "mpirun").exists(), f"no mpirun in {venv}: run bash tests/run.sh"
     return MpiLauncher(mpi, venv, folder)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that no program has, and that the kernel gives to none by itself.
+
+    Seconds may pass until they are used, in which other jobs of this machine take ports of the
+    kernel's choice.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
+    for port in random.sample(range(first // 2, first), first // 4):
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"no {count} free ports below {first}")
 
 
 def _session_folder(home: Path) -> dict[str, str]:

@@ -29,12 +29,14 @@ from typing import Any
 
 import psutil
 
+from launcher import free_ports
+
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scancel", "sinfo")
 VIRTUAL_HOST = Path(__file__).with_name("virtual_hosts.sh")
 GUARD = Path(__file__).with_name("slurm_guard.py")
 _PATH = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
 _NODE = "HPCBENCH_TEST_NODE"
-_UP_S, _DOWN_S = 30.0, 10.0
+_UP_S, _DOWN_S = 120.0, 10.0
 _CONF = """\
 ClusterName=test
 SlurmctldHost={control}
@@ -149,8 +151,9 @@ class SlurmCluster:
         ``sbatch --wait`` would look at growing intervals, of half a minute in the end.
         """
         deadline = time.monotonic() + timeout
-        while (told := self.run("scontrol", "show", "job", job).stdout).partition(
-                "JobState=")[2].split()[0] in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"):
+        while not (state := (told := self.run("scontrol", "show", "job", job).stdout).partition(
+                "JobState=")[2].split()) or state[0] in (  # none: a busy controller gave no answer
+                    "PENDING", "RUNNING", "COMPLETING", "CONFIGURING"):
             assert time.monotonic() < deadline, told
             time.sleep(0.1)
         return int(told.partition("ExitCode=")[2].partition(":")[0])
@@ -213,7 +216,7 @@ class SlurmCluster:
     def _configure(self) -> None:
         host = socket.gethostname().partition(".")[0]
         address = "10.77.0.1" if self.hosts else "127.0.0.1"
-        ports = iter(_free_ports(1 + sum(nodes.count for nodes in self.partitions)))
+        ports = iter(free_ports(1 + sum(nodes.count for nodes in self.partitions)))
         conf = _CONF.format(control=f"{host}({address})", port=next(ports), folder=self.folder,
                             sockets=self._sockets, user=pwd.getpwuid(os.getuid()).pw_name)
         gres = ""
@@ -260,8 +263,8 @@ class SlurmCluster:
     def _wait_for_nodes(self) -> None:
         wanted = sum(nodes.count for nodes in self.partitions)
         deadline = time.monotonic() + _UP_S
-        while len(set(self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N"
-                               ).stdout.split())) < wanted:
+        while len(set(self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N",
+                               stderr=subprocess.DEVNULL).stdout.split())) < wanted:
             assert time.monotonic() < deadline, self._logs()
             time.sleep(0.05)
 
@@ -274,14 +277,6 @@ class SlurmCluster:
 def missing_programs() -> list[str]:
     """Return which of Slurm's programs this machine lacks."""
     return [name for name in PROGRAMS if not shutil.which(name, path=_PATH)]
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as sockets:
-        taken = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in taken]
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import socket
 import sys
 from datetime import timedelta
 from typing import Any
@@ -125,9 +123,7 @@ def anysource(group: Any) -> None:
 
 def collectives() -> None:
     """Compare with gloo, every op and dtype."""
-    port = WORLD.bcast(_free_port() if RANK == 0 else None)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=RANK, world_size=SIZE)
+    dist.init_process_group("gloo", store=_store(), rank=RANK, world_size=SIZE)
     group = open_groups(
         "mpi", timedelta(seconds=30), [range(SIZE)], RANK, mpi_comm=WORLD.Dup())
     everything(group, None)
@@ -149,9 +145,7 @@ def everything(group: Any, other: Any) -> None:
 def counted() -> None:
     """Give what gloo gives where MPI counts to 5 only: all larger messages are counted otherwise.
     """
-    port = WORLD.bcast(_free_port() if RANK == 0 else None)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=RANK, world_size=SIZE)
+    dist.init_process_group("gloo", store=_store(), rank=RANK, world_size=SIZE)
     for most, sizes in (5, (1, 5, 6, 64)), (4096, ((1 << 20) + 7,)):
         counting, name = Counting(most), f"counted{most}"
         dist.Backend.register_backend(
@@ -240,10 +234,11 @@ def staged_group() -> Any:
     return dist.new_group(backend="staged", pg_options=WORLD.Dup())
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _store() -> dist.Store:
+    """Return a store that rank 0 keeps, at a port that is its own from the start."""
+    kept = dist.TCPStore("127.0.0.1", 0, is_master=True) if RANK == 0 else None
+    port = WORLD.bcast(kept.port if kept else None)
+    return kept or dist.TCPStore("127.0.0.1", port)
 
 
 def _same(what: str, ours: list[torch.Tensor], gloo: list[torch.Tensor]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from launcher import MpiLauncher
+from launcher import MpiLauncher, free_ports
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -53,9 +52,7 @@ def by_hand(
     mpirun: MpiLauncher, folder: Path, ranks: tuple[int, ...], size: int, *words: str,
 ) -> list[subprocess.Popen[str]]:
     """Start hpcbench as these ranks of ``size``, with torchrun's variables and no torchrun."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(*free_ports(1))
     return [subprocess.Popen(
         [mpirun.program("python"), "-m", "hpcbench", *words],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,11 @@ from reading import NOT_DRAWN, ONCE, read
 
 from hpcbench.interop.traffic.imported import import_traffic
 from hpcbench.operations.traffic import TrafficRecord, read_traffic
-from launcher import EVERY_MPI, ROOT, MpiLauncher, launcher_for
+from launcher import EVERY_MPI, ROOT, MpiLauncher, free_ports, launcher_for
 
 pytestmark = pytest.mark.mpi
 STEPS, WIDTH = 5, 256
 PARAMETERS = WIDTH * WIDTH + WIDTH + WIDTH * 10 + 10
-
-
-def free_port() -> str:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return str(held.getsockname()[1])
 
 
 @EVERY_MPI
@@ -29,7 +22,7 @@ def test_the_calls_of_ddp_are_recorded_on_both_ranks(mpirun: MpiLauncher) -> Non
     python = mpirun.program("python")
     job = mpirun.run(2, command=(
         python, "-m", "hpcbench", "record", "--durations", "-o", "rec", "--", python,
-        str(ROOT / "examples/traffic_ddp.py"), free_port())).check()
+        str(ROOT / "examples/traffic_ddp.py"), str(*free_ports(1)))).check()
     home = mpirun.jobs[-1].home
     for rank in (0, 1):
         assert f"rank {rank}: " in job.stderr and "none lost" in job.stderr
@@ -88,7 +81,7 @@ def recorded(
     python = mpirun.program("python")
     mpirun.run(0, command=(
         python, "-m", "hpcbench", "record", *more, "-o", str(home / "rec"), "--", python,
-        "-c", RANKS, str(ranks), free_port(), modules, str(program))).check()
+        "-c", RANKS, str(ranks), str(*free_ports(1)), modules, str(program))).check()
     return imported(home)
 
 
