@@ -1,4 +1,4 @@
-"""A program of a user, on some ranks: measures, and prints a line of JSON on each rank.
+"""A program of a user, on some ranks: measures, and prints as JSON what each rank reports.
 
     mpirun -np N python on_measure.py mpi|gloo TASK...
 """
@@ -93,6 +93,6 @@ def done(task: str, group: Any, call: Callable[[], object]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     opened_group = opened(sys.argv[1])
-    report = {"rank": COMM.rank, **{task: done(task, *opened_group) for task in sys.argv[2:]}}
-    sys.stdout.write(json.dumps(report) + "\n")
-    sys.stdout.flush()
+    reports = COMM.gather({task: done(task, *opened_group) for task in sys.argv[2:]})
+    if reports:  # by one rank: of several, long lines mix
+        json.dump(reports, sys.stdout)

@@ -111,8 +111,8 @@ def environment(mpirun: MpiLauncher, folder: Path, **additions: str) -> dict[str
 
 
 def ended(returncode: int, folder: Path) -> Ended:
-    """Return a job of which ``sbatch --wait`` has returned."""
-    outputs = "\n".join(path.read_text() for path in sorted(folder.glob("*.out")))
+    """Return a job and what it has printed so far, which may end within a letter."""
+    outputs = "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("*.out")))
     return Ended(returncode, outputs, folder)
 
 

@@ -42,8 +42,7 @@ class Reports:
     def _run(self, tasks: Sequence[str]) -> None:
         words = (self.mpirun.program("python"), PROGRAM, self.library, *tasks)
         job = self.mpirun.run(self.ranks, command=words).check()
-        lines = job.stdout.replace("}{", "}\n{").splitlines()
-        found = sorted(map(json.loads, filter(None, lines)), key=lambda one: int(one["rank"]))
+        found = json.loads(job.stdout)
         assert len(found) == self.ranks, job
         self.found.update({task: [one[task] for one in found] for task in tasks})
 
@@ -99,19 +98,19 @@ def test_several_clocks_are_compared(reports: Reports) -> None:
     first, other = reports.of("several clocks")
     assert first["first"] == other["first"]
     assert first["save"]["error"] == other["save"]["error"] == "ValueError"
-    assert 0.002 <= first["first"]["median"] < 0.02
+    assert 0.002 <= first["first"]["median"] < 0.2
     if "clock_unreliable" not in first["first"]["flags"]:  # 5 % of 2 ms; else the clocks are as bad
         assert first["first"]["skew"] < 0.01
 
 
 @pytest.mark.parametrize("reports", [("gloo", 2)], indirect=True, ids=["gloo-2"], scope="module")
 def test_it_agrees_with_run(mpirun: MpiLauncher, reports: Reports) -> None:
-    """The same all_reduce of 256 KiB; how loaded the machine is may change in between."""
+    """The same all_reduce of 256 KiB, at its shortest: how loaded the machine is may change."""
     job = mpirun.run(2, config=sweep("256KiB", measure={"iterations": 30})).check()
     assert job.folder is not None
     (item,) = [item for item in read(job.folder).results.cases if item.case.world_size == 2]
     first = reports.of("measure")[0]["first"]
-    assert 1 / 4 < first["median"] / item.statistics.median_s < 4
+    assert 1 / 4 < min(first["times"]) / item.statistics.min_s < 4
 
 
 def pytest_words() -> list[str]:

@@ -35,6 +35,10 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
 BY_NAME = {batch.file: batch for batch in BATCHES}
 SMOKE = BY_NAME["smoke.sbatch"]
 A_RANK_A_NODE = "--ntasks-per-node=1"
+CUT_OFF = "value not properly terminated"
+"""Of srun's plug-in, which reads PMI-1 once, at most 1024 bytes, where MPICH's lines may be longer:
+how long depends on how well what happens to be in memory is compressed (docs/troubleshooting.md).
+Such a job is submitted again."""
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +64,9 @@ def submit(
 def submit_under_pmi2(
     slurm: SlurmCluster, mpirun: MpiLauncher, batch: Batch, *options: str, **more: Any,
 ) -> Ended:
-    """Do the same with ranks of srun; once more if Slurm cut off what MPICH told it.
-
-    Its plug-in reads PMI-1 once, at most 1024 bytes, and MPICH's lines may be longer: how long
-    depends on how well what happens to be in memory is compressed (docs/troubleshooting.md).
-    """
+    """Do the same with ranks of srun; once more if Slurm cut off what MPICH told it."""
     done = submit(slurm, mpirun, batch, *options, HPCBENCH_LAUNCHER="srun", **more)
-    if "value not properly terminated" not in done.output:
+    if CUT_OFF not in done.output:
         return done
     print("submitted again: Slurm cut off a line of PMI-1")
     shutil.rmtree(mpirun.folder / batch.file)
@@ -172,10 +172,14 @@ def test_scancel_seals_what_there_is(
 def _signalled(
     slurm: SlurmCluster, mpirun: MpiLauncher, through: str, *scancel: str,
 ) -> Ended:
-    """Run a job of some cases; after the first, call scancel with these options.
+    """Run a job of some cases; after the first, call scancel with these options."""
+    job, folder = _begun(slurm, mpirun, through)
+    slurm.run("scancel", *scancel, job)
+    return ended(slurm.exit_code(job), folder)
 
-    The third lasts long enough for that on any machine.
-    """
+
+def _begun(slurm: SlurmCluster, mpirun: MpiLauncher, through: str) -> tuple[str, Path]:
+    """Start a job of which the third case lasts long, and wait until the first is done."""
     folder = checkout(mpirun.folder / "signalled", SMOKE)
     config = sweep(*(str(16 * number) for number in range(1, 6)), fault=[
         {"case": "* 48B *", "rank": 1, "kind": "slow", "iteration": 0, "seconds": 5}])
@@ -183,11 +187,15 @@ def _signalled(
     job = slurm.submit(A_RANK_A_NODE, "slurm/smoke.sbatch", "long.json", cwd=folder,
                        env=environment(mpirun, folder, HPCBENCH_LAUNCHER=through))
     deadline = time.monotonic() + 120
-    while "[1/5]" not in ended(-1, folder).output:
-        assert time.monotonic() < deadline, ended(-1, folder).output
+    while "[1/5]" not in (told := ended(-1, folder).output):
+        if CUT_OFF in told:
+            slurm.run("scancel", job)
+            slurm.exit_code(job)
+            shutil.rmtree(folder)
+            return _begun(slurm, mpirun, through)
+        assert time.monotonic() < deadline, told
         time.sleep(0.1)
-    slurm.run("scancel", *scancel, job)
-    return ended(slurm.exit_code(job), folder)
+    return job, folder
 
 
 @pytest.mark.soak

@@ -69,7 +69,8 @@ def test_seconds_are_kept_and_the_time_is_right() -> None:
     found = hpcbench.measure(partial(time.sleep, 0.002), seconds=0.2, bytes=2e6, flops=4e9)
     assert 0.2 <= time.monotonic() - began < 10
     assert 0.002 <= found.median < 0.02
-    low, high = found.interval or (0, 0)
+    assert (found.interval is None) == ("ci_unreliable" in found.flags)  # as on a busy machine
+    low, high = found.interval or (0, 1)
     assert low <= found.median <= high
     assert found.bandwidth == 2e6 / found.median
     assert found.tflops == pytest.approx(4e9 / found.median / 1e12)
@@ -80,15 +81,17 @@ def test_a_function_that_sleeps_takes_as_long_as_in_a_plain_loop() -> None:
     def nap() -> None:
         time.sleep(1e-5)
 
-    ratios = []
+    plain, measured = [], []
     for _ in range(8):
         times = []
         for _ in range(25):
             began = time.perf_counter()
             nap()
             times.append(time.perf_counter() - began)
-        ratios.append(hpcbench.measure(nap, iterations=25).median / np.median(times))
-    assert 0.7 < np.median(ratios) < 1.4
+        plain.append(np.median(times))
+        measured.append(hpcbench.measure(nap, iterations=25).median)
+    # the least of each: on a busy machine the others also wait for a core
+    assert 0.7 < min(measured) / min(plain) < 1.4
 
 
 def test_a_slow_function_is_called_six_times_which_hold_no_reliable_interval() -> None:
@@ -121,7 +124,8 @@ def test_checks_are_outside_of_the_time() -> None:
 
     found = hpcbench.measure(lambda: 0, check=check, iterations=30)
     assert found.checked and found.wrong == ("rank 0: the check returned False",)
-    assert 3 <= len(checked) < 20 and found.times.max() < 0.01
+    assert 3 <= len(checked) < 20
+    assert (found.times >= 0.01).sum() < 2, "a call may have had to wait for a core"
     assert "WRONG" in str(found)
     right = hpcbench.measure(lambda: 0, check=lambda: None, iterations=3)
     assert not right.wrong and "WRONG" not in str(right)

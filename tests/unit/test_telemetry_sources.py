@@ -332,7 +332,7 @@ def test_only_marks_around_what_shares_the_process() -> None:
     source = Counting()
     with Sampler([[source]], 10, {}) as sampler:
         with sampler.only_marks():
-            time.sleep(0.15)  # a reading by the clock that had begun is over
+            time.sleep(0.5)  # a reading by the clock that had begun is over
             before = source.count
             time.sleep(0.35)
             assert source.count == before
