@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.config.axes import unknown_name
 from hpcbench.errors import FileError, UsageError
-from hpcbench.operations.models import MODELS, shipped
 from hpcbench.operations.token_file import DTYPES, dtype_of, sidecar
+from hpcbench.registry import CommandSpec, offered
 from hpcbench.trace.container import whole_file
 from hpcbench.units import round_bytes
 
@@ -47,9 +46,15 @@ def generate(
 def _vocabulary(vocab: int | None, model: str | None) -> int:
     if (vocab is None) == (model is None):
         raise UsageError("give --vocab or --model: one of them says which tokens there are")
-    if model is not None and (model := shipped(model)) not in MODELS:
-        raise UsageError(f"--model: {unknown_name(model, MODELS)}")
-    return MODELS[str(model)].vocab if vocab is None else vocab
+    if vocab is not None:
+        return vocab
+    offer = offered(CommandSpec).get("gen-data --model")
+    if offer is None:
+        raise UsageError("--model: models are not part of this installation; give --vocab")
+    try:
+        return int(offer.load()(model))
+    except UsageError as error:
+        raise UsageError(f"--model: {error}") from None
 
 
 def _write(path: Path, count: int, vocab: int, dtype: str, seed: int) -> None:

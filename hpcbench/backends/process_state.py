@@ -23,7 +23,8 @@ _OF_LIBRARIES = ("torch.", "concurrent.", "tqdm.", "hpcbench.")
 """Modules whose threads are no case's: torch.compile's wait for work, ours watch the process."""
 _TASKS = Path("/proc/self/task")
 _FILES, _MANY = Path("/proc/self/fd"), 256
-"""Fewer open files more are a library's own."""
+"""Fewer open files more are a library's own: torch's DTensor keeps meshes, and of each group that
+gloo opened for one 4 files. New workers begin without before they reach a limit of the process."""
 _SIGNALS = sorted({*signal.Signals} - {signal.SIGKILL, signal.SIGSTOP})
 _LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
 _MODULES = (torch, dist)
@@ -41,7 +42,8 @@ def process_state() -> dict[str, Any]:
         "the precision of products": torch.get_float32_matmul_precision(),
         "the cores of the process": own_cores(),
         "standard input or output": [_identity(fd) for fd in _STANDARD],
-        "hundreds of open files": len([*_FILES.iterdir()]) // _MANY if _FILES.is_dir() else 0,
+        "the open files, hundreds with those of cases before": (
+            len([*_FILES.iterdir()]) // _MANY if _FILES.is_dir() else 0),
         "the handlers of signals": [signal.getsignal(number) for number in _SIGNALS],
         "limits of the process": [resource.getrlimit(number) for number in _LIMITS],
         "the environment's variables": sorted(

@@ -116,8 +116,8 @@ def gen_data(
     vocab: Annotated[Optional[int], typer.Option(
         min=1, max=2**31, metavar="N", help="Vocabulary size: tokens are below it.")] = None,
     model: Annotated[Optional[str], typer.Option(
-        metavar="NAME", autocompletion=completion.models_with_vocabulary,
-        help="Use the vocabulary of this model.")] = None,
+        metavar="NAME|FILE", autocompletion=completion.models_with_vocabulary,
+        help="Use the vocabulary of this model, or of a Hugging Face config.json.")] = None,
     seed: Annotated[int, typer.Option(
         min=0, max=2**63 - 1, metavar="N", help="Seed of the random tokens; default: 0.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -119,7 +120,12 @@ def test_any_bytes_are_one_line(tmp_path: Path, content: bytes) -> None:
     ({"num_hidden_layers": 4.5}, "num_hidden_layers"), ({"hidden_size": True}, "hidden_size"),
     ({"attention_bias": True}, "attention_bias"), ({"rope_scaling": 4}, "rope_scaling"),
     ({"num_key_value_heads": 5}, "key-value heads"), ({"head_dim": 3}, "pairs"),
-    ({"vocab_size": 10**30}, "vocab_size"), ({"rms_norm_eps": -1}, "rms_norm_eps")])
+    ({"vocab_size": 10**30}, "vocab_size"), ({"rms_norm_eps": -1}, "rms_norm_eps"),
+    ({"architectures": ["Qwen3ForSequenceClassification"]}, "architectures"),
+    ({"architectures": ["Qwen3ForCausalLM", "Qwen3ForTokenClassification"]}, "architectures"),
+    ({"architectures": "Qwen3Model"}, "architectures"), ({"architectures": [3]}, "architectures"),
+    ({"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 64}}, "factor"),
+    ({"rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2}}, "rope_theta")])
 def test_the_field_that_is_wrong_is_named(
     changes: dict[str, Any], field: str, tmp_path: Path,
 ) -> None:
@@ -135,6 +141,7 @@ def test_the_field_that_is_wrong_is_named(
 @pytest.mark.parametrize(("changes", "word"), [
     ({"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}, "longrope"),
     ({"rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": False}}, "truncate"),
+    ({"rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": None}}, "truncate null"),
     ({"hidden_act": "relu2"}, "relu2"), ({"partial_rotary_factor": 0.5}, "partial_rotary_factor")])
 def test_what_no_block_has_is_counted_but_not_trained(
     changes: dict[str, Any], word: str, tmp_path: Path,
@@ -144,6 +151,24 @@ def test_what_no_block_has_is_counted_but_not_trained(
     assert parameters(shape_in(path)) == PUBLISHED[name]["parameters"]
     (case,) = cases({"model": str(path)})
     assert case.skip is not None and word in case.skip
+
+
+@pytest.mark.parametrize(("kind", "field", "value"), [
+    ("bert", "tie_word_embeddings", False), ("bert", "add_cross_attention", True),
+    ("phi", "tie_word_embeddings", True), ("gpt_neox", "attention_bias", False)])
+def test_a_field_that_gives_other_parameters_is_refused(
+    kind: str, field: str, value: bool, tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError, match=field):
+        shape_in(written(tmp_path, EXTENTS | {"model_type": kind, field: value}))
+
+
+def test_a_factor_of_null_is_the_ratio_of_positions(tmp_path: Path) -> None:
+    first = {"type": "yarn", "original_max_position_embeddings": 2048}
+    one, other = (shape_in(written(tmp_path, EXTENTS | {
+        "model_type": "llama", "rope_scaling": first | {"factor": factor}}))
+        for factor in (None, 4))
+    assert one == other
 
 
 def test_yarn_in_a_file_of_phi3_is_longrope(tmp_path: Path) -> None:
@@ -170,10 +195,14 @@ LEAST: dict[str, dict[str, Any]] = {
 def test_a_field_that_is_missing_is_what_transformers_takes(kind: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     least = LEAST.get(kind, EXTENTS)
-    whole = transformers.CONFIG_MAPPING[kind](**least).to_dict()
+    config = transformers.CONFIG_MAPPING[kind](**least)
     written(tmp_path, {"model_type": kind} | least)
     shape = shape_in(tmp_path / "config.json")
-    assert shape_in(written(tmp_path, json.loads(json.dumps(whole, default=str)))) == shape
+    whole = json.loads(json.dumps(config.to_dict(), default=str))
+    assert shape_in(written(tmp_path, whole)) == shape
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    assert parameters(shape) == sum(one.numel() for one in model.parameters())
 
 
 def test_a_window_that_is_shorter_than_a_sample_is_a_skip(tmp_path: Path) -> None:
@@ -223,10 +252,13 @@ def test_a_near_name_is_hinted(name: str, hint: str) -> None:
     assert f'did you mean "{hint}"?' in done.stderr
 
 
-def test_an_unknown_strategy_is_told_by_its_flag() -> None:
-    done = hpcbench("model", "gpt2", "--strategy", "ddp")
+@pytest.mark.parametrize(("flag", "value", "told"), [
+    ("--strategy", "ddp", ' "ddp" is not known; did you mean "data"?'),
+    ("--dtype", "int8", ' "int8" is not known'), ("--memory", "0", "")])
+def test_what_is_wrong_is_told_by_its_flag(flag: str, value: str, told: str) -> None:
+    done = hpcbench("model", "gpt2", flag, value)
     assert done.returncode == 2
-    assert done.stderr.startswith('hpcbench: --strategy: "ddp" is not known; did you mean "data"?')
+    assert done.stderr.startswith(f"hpcbench: {flag}:{told}")
 
 
 @pytest.mark.parametrize("name", HUB)

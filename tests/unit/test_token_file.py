@@ -67,7 +67,8 @@ def test_the_seed_gives_the_tokens_and_nothing_is_written_over(tmp_path: Path) -
 
 @pytest.mark.parametrize(("words", "told"), [
     (("--vocab", "9", "--model", "gpt2"), "give --vocab or --model"),
-    ((), "give --vocab or --model"), (("--model", "gpt3"), 'did you mean "gpt2"?')])
+    ((), "give --vocab or --model"), (("--model", "gpt3"), 'did you mean "gpt2"?'),
+    (("--model", "resnet50"), "--model: resnet50"), (("--model", "no/a.json"), "--model: no/a")])
 def test_a_vocabulary_is_needed_once(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
     done = gen_data(str(tmp_path / "a.bin"), "--tokens", "5", *words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -75,10 +76,15 @@ def test_a_vocabulary_is_needed_once(tmp_path: Path, words: tuple[str, ...], tol
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_model_is_known_by_its_name_on_the_hub(tmp_path: Path) -> None:
-    done = gen_data(str(tmp_path / "a.bin"), "--tokens", "5", "--model", "meta-llama/Llama-3.1-8B")
-    assert (done.returncode, json.loads(sidecar(tmp_path / "a.bin").read_text())["vocab"]) == (
-        0, 128256)
+def test_a_model_is_known_by_its_name_on_the_hub_and_by_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({
+        "model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "n_positions": 8,
+        "vocab_size": 77}))
+    for name, vocab in (("meta-llama/Llama-3.1-8B", 128256), (str(file), 77)):
+        done = gen_data(str(tmp_path / "a.bin"), "--tokens", "5", "--model", name, "--force")
+        assert (done.returncode, json.loads(sidecar(tmp_path / "a.bin").read_text())["vocab"]) == (
+            0, vocab)
 
 
 def test_what_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:

@@ -7,4 +7,5 @@ from hpcbench.registry import CommandSpec
 _COUNTS = "hpcbench.kinds.training.commands.counts"
 COMMANDS = (
     CommandSpec("model", f"{_COUNTS}:model"), CommandSpec("mfu", f"{_COUNTS}:mfu"),
+    CommandSpec("gen-data --model", f"{_COUNTS}:vocabulary", heading=""),
 )

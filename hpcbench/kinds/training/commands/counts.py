@@ -9,7 +9,7 @@ import typer
 
 from hpcbench.commands import flags
 from hpcbench.commands.flags import JsonOption, QuietOption, VerboseOption, verbosity_of
-from hpcbench.errors import UsageError
+from hpcbench.errors import ConfigError, UsageError
 from hpcbench.units import parse_bytes, parse_flop_per_s, plural, to_tflop_per_s
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _MOST_PER_S = 1e18
 _FORMS = ("own", "causal", "full")
 """How attention counts: as the definition has it, half of all pairs, all pairs."""
+_FLAGS = {"benchmarks[0].dtype": "--dtype", "hardware.memory_per_device_gb": "--memory"}
+"""Key of the sweep that is planned -> the flag that it comes from."""
 Devices = Annotated[int, typer.Option(
     min=1, max=100_000, metavar="N", help="Devices, a rank each.")]
 SeqLength = Annotated[Optional[int], typer.Option(
@@ -126,6 +128,16 @@ def mfu(
     ], whole=verbose)
 
 
+def vocabulary(model: str) -> int:
+    """Return the vocabulary of a named model. Raises UsageError if it is none of a transformer."""
+    from hpcbench.operations.models import ModelShape
+
+    shape = _shape(model, None)
+    if not isinstance(shape, ModelShape):
+        raise UsageError(f"{model}: takes images, not tokens")
+    return shape.vocab
+
+
 def _shape(name: str, seq_length: int | None) -> AnyShape:
     """Return the shape of a named model. Raises UsageError of what is wrong with it."""
     from hpcbench.kinds.training.plan.any_model import RESNETS, shape_with, why_no_model
@@ -172,7 +184,11 @@ def _cases(
         raise UsageError(f"--memory: {error}") from None
     block = {"kind": "training", "model": name, "backend": "nccl", **{
         key: value for key, value in keys.items() if value is not None}}
-    config = check_config({"hardware": limit, "benchmarks": [block]}, "hpcbench model")
+    try:
+        config = check_config({"hardware": limit, "benchmarks": [block]}, "")
+    except ConfigError as error:
+        at, _, problem = str(error).removeprefix(": ").partition(": ")
+        raise UsageError(f"{_FLAGS.get(at, at)}: {problem}") from None
     wanted = keys["strategies"]
     return sorted(make_plan(config, devices).cases,
                   key=lambda case: wanted.index(training_of(case).strategy))

@@ -26,6 +26,7 @@ from hpcbench.kinds.training.plan.predict import (
     is_predicted,
     predict,
     predict_stage,
+    tied_bytes,
 )
 from hpcbench.kinds.training.plan.spec import alone_by, layout_of, trained_part
 from hpcbench.kinds.training.plan.step import busiest_stages, stages_of
@@ -211,8 +212,7 @@ def _carried(case: Case, calls: Mapping[str, tuple[int, int, int]]) -> int:
 def differences(case: Case, detail: Mapping[str, Any]) -> Iterator[str]:
     """Yield calls whose number or bytes differ from the prediction.
 
-    Compared are the first ranks of each group that divides tensors: others may have smaller parts,
-    as later shards of an embedding whose gradient two stages exchange.
+    Compared are the first ranks of each group that divides tensors: others may have smaller parts.
     """
     work = training_of(case)
     if not is_predicted(work) or not work.trains:
@@ -221,14 +221,15 @@ def differences(case: Case, detail: Mapping[str, Any]) -> Iterator[str]:
     for rank, of_rank in _by_rank(detail).items():
         if "calls" not in of_rank or rank % work.tp:
             continue
-        expected = {part.collective: (part.count, part.size_bytes)
-                    for part in predict_stage(work, stages[rank // work.tp % len(stages)]).calls}
+        stage = stages[rank // work.tp % len(stages)]
+        shard = rank // (work.tp * work.pp) % shards
+        lacking = tied_bytes(work, stage) - tied_bytes(work, stage, shard)
+        expected = {part.collective: (
+            part.count, part.size_bytes - lacking * (part.collective == "send_recv"))
+            for part in predict_stage(work, stage).calls}
         counted = {name: (count, size) for name, (count, size, _) in of_rank["calls"].items()}
         if is_routed(work):  # whose bytes nobody knows before
             expected, counted = ({name: (count, 0) for name, (count, _) in one.items()}
-                                 for one in (expected, counted))
-        if work.pp > 1 and rank // (work.tp * work.pp) % shards:
-            expected, counted = ({name: one[name] for name in one if name != "send_recv"}
                                  for one in (expected, counted))
         for name in sorted({*expected, *counted}):
             if counted.get(name) != expected.get(name):

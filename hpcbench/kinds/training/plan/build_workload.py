@@ -86,12 +86,13 @@ def _unfit_latents(work: Training) -> str | None:
 def _unpacked(work: Training) -> str | None:
     """Return why samples cannot be of several documents, or None."""
     if work.documents > work.seq_length:
-        return (f"documents={work.documents}: a sample of {work.seq_length} tokens has no more "
-                f"than {work.seq_length}")
+        return (f"documents={work.documents}: a sample of {work.seq_length} tokens has no more: "
+                f"take documents={work.seq_length} or less")
     reasons = (
         (work.library != OWN_LIBRARY, f"library {work.library} masks other documents, and so "
-         f"computes all pairs of tokens; library {OWN_LIBRARY} only those within one"),
-        (work.cp > 1, "ranks that share the tokens of a sample exchange all of them"))
+         f"computes all pairs of tokens: take library={OWN_LIBRARY}, or documents=1"),
+        (work.cp > 1, "ranks that share the tokens of a sample exchange all of them: take "
+         "documents=1, or another strategy"))
     return next((f"documents={work.documents}: {reason}" for holds, reason in reasons if holds),
                 None) if work.documents > 1 else None
 

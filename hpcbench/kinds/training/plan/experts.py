@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.kinds.training.plan.model_file import architecture_of
 from hpcbench.kinds.training.plan.models import ATTENTION, Parameters, shape_of
-from hpcbench.kinds.training.plan.spec import Spread, layout_of, parts_of
+from hpcbench.kinds.training.plan.spec import Spread, layout_of, nearest, parts_of
 from hpcbench.kinds.training.plan.workload import OFFLOAD, Training
 from hpcbench.operations.loads import (
     BALANCED,
@@ -208,8 +208,7 @@ def _with_nearest_ep(work: Training, ep: int, reason: str | None) -> str | None:
     ranks = work.dp * work.cp
     fitting = [one for one in range(1, ranks + 1)
                if ranks % one == 0 and _undivided(work, one) is None]
-    near = [*[one for one in fitting if one < ep][-1:], *[one for one in fitting if one > ep][:1]]
-    return reason + (f"; take ep={' or '.join(map(str, near))}" if near else "")
+    return reason + nearest("ep", ep, fitting)
 
 
 def ranks_of_expert(work: Training) -> int:

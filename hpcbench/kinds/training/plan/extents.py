@@ -88,7 +88,7 @@ def neighbours(name: str, given: Mapping[str, int]) -> Iterator[tuple[str, int, 
         follow["kv_heads"] = max(whole.kv_heads * heads // whole.heads, 1)
     divided = {"heads": hidden, "kv_heads": heads}
     for key, value in {**given, **follow, **given}.items():
-        yield key, value, _divisors(divided[key]) if key in divided else steps(
+        yield key, value, divisors(divided[key]) if key in divided else steps(
             value, heads if key == "hidden" else 1)
 
 
@@ -98,6 +98,6 @@ def steps(value: int, step: int = 1) -> Sequence[int]:
     return range(max(nearest - NEIGHBOURS, 1) * step, (nearest + NEIGHBOURS + 1) * step, step)
 
 
-def _divisors(number: int) -> Sequence[int]:
+def divisors(number: int) -> Sequence[int]:
     small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
     return sorted({*small, *(number // each for each in small)})

@@ -32,6 +32,7 @@ SUFFIX = ".json"
 MOST_LAYERS = 10_000  # a plan counts each block by itself
 _MOST_EXTENT = 2**31
 _MOST_BYTES = 2**20
+_HEADS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM")
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_python": "gelu",
                 "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh"}
 
@@ -114,6 +115,7 @@ def _shape(content: bytes) -> ModelShape:
     kind = fields.text("model_type")
     if kind not in _READERS:
         raise ConfigError(f"model_type: {unknown_name(kind, _READERS)}")
+    fields.heads("architectures")
     shape = _READERS[kind](fields)
     _check(shape)
     return replace(shape, unlike=", ".join(fields.unlike))
@@ -174,9 +176,18 @@ class _Fields:
         if not any(type(value) is type(one) and value == one for one in values):
             raise self._bad(name, value, " or ".join(map(quote, values)) + ", as blocks here have")
 
+    def heads(self, name: str) -> None:
+        """Refuse classes without logits of each token: others have other parameters."""
+        value = self._data.get(name) or []
+        if not isinstance(value, list) or not all(
+                isinstance(one, str) and one.endswith(_HEADS) for one in value):
+            raise self._bad(name, value, f"a class whose name ends with {' or '.join(_HEADS)}: "
+                            "only logits of each token are counted; without the field they are")
+
     def note(self, name: str, *values: object) -> None:
-        """Note other values than these, the first of which is that of a file without the field."""
-        value = self._value(name, values[0])
+        """Note other values than these, the first of which is that of a file without the field;
+        null is another."""
+        value = self._data.get(name, values[0])
         if value not in values:
             self.unlike.append(f"{self._prefix}{name} {quote(value)}")
 
@@ -252,10 +263,12 @@ class _Usual(NamedTuple):
     windowed: bool = False
 
 
-def _yarn(rope: _Fields, original: int) -> Yarn:
+def _yarn(rope: _Fields, original: int, positions: int) -> Yarn:
     rope.note("truncate", True)
+    # null, not a file without it, is the ratio
+    ratio = None if rope.lacks("factor") else positions / original
     weights = rope.number("mscale", 0.0), rope.number("mscale_all_dim", 0.0)
-    yarn = Yarn(rope.number("factor"), rope.number("beta_fast", 32.0),
+    yarn = Yarn(rope.number("factor", ratio), rope.number("beta_fast", 32.0),
                 rope.number("beta_slow", 1.0), original, weights[1])
     above, below = map(yarn.mscale, weights if all(weights) else (1.0, 0.0))
     return replace(yarn, attention_factor=rope.number("attention_factor", above / below))
@@ -272,10 +285,10 @@ def _rotary(fields: _Fields, shape: ModelShape, usual: _Usual) -> ModelShape:
     original = fields.whole(first, rope.whole(first, shape.seq_length))
     scaling = (rope.number("factor"), rope.number("low_freq_factor"),
                rope.number("high_freq_factor"), original) if kind == "llama3" else None
-    yarn = _yarn(rope, original) if kind == "yarn" else None
+    yarn = _yarn(rope, original, shape.seq_length) if kind == "yarn" else None
     if kind not in ("default", "llama3", "yarn"):
         fields.unlike.append(f"rope_type {quote(kind)}")
-    rope.note("partial_rotary_factor", 1.0)
+    rope.note("partial_rotary_factor", 1.0, None)
     fields.unlike += rope.unlike
     window = None
     if fields.flag("use_sliding_window", usual.windowed):
@@ -298,7 +311,7 @@ def _llama(
 ) -> ModelShape:
     for name in ("attention_bias", "mlp_bias"):
         fields.only(name, False)
-    fields.note("partial_rotary_factor", 1.0)
+    fields.note("partial_rotary_factor", 1.0, None)
     shape = _rotary(fields, _plain(fields, "llama", _RMS, eps=usual.eps, tied=tied), usual)
     own = fields.whole("head_dim", head_dim or max(shape.hidden // shape.heads, 1))
     return replace(
@@ -318,7 +331,7 @@ def _qwen3_moe(fields: _Fields) -> ModelShape:
     fields.only("mlp_only_layers", [])
     # transformers 5 writes the second
     number = "num_experts" if fields.has("num_experts") else "num_local_experts"
-    return _llama(fields, _Usual(kv_heads=4), head_dim=128, qk_norm=True, experts=Experts(
+    return _llama(fields, _Usual(kv_heads=4), qk_norm=True, experts=Experts(
         fields.whole(number, most=MOST_EXPERTS), fields.whole("num_experts_per_tok"),
         fields.whole("moe_intermediate_size"), normalised=fields.flag("norm_topk_prob", False)))
 
@@ -359,7 +372,9 @@ def _gpt2(fields: _Fields) -> ModelShape:
 
 def _bert(fields: _Fields) -> ModelShape:
     fields.only("type_vocab_size", 2)
-    fields.note("position_embedding_type", "absolute")
+    fields.only("tie_word_embeddings", True)  # the logits have a bias
+    fields.only("add_cross_attention", False)
+    fields.note("position_embedding_type", "absolute", None)
     fields.note("hidden_act", "gelu", "gelu_python")  # which the head has, too
     fields.note("is_decoder", False)
     return _plain(fields, "bert", eps=1e-12, tied=True)
@@ -410,6 +425,8 @@ def _check(shape: ModelShape) -> None:
          f"hidden size {shape.hidden} cannot be divided among {shape.heads} heads"),
         (shape.built.positions == "rotary" and shape.turned % 2,
          f"heads of {shape.turned} have no pairs of elements, which rotary positions turn"),
+        (shape.yarn and shape.rotary_base <= 1,
+         f"rope_theta {shape.rotary_base:g} is not above 1, as yarn needs it"),
         (shape.heads % shape.kv_heads,
          f"{shape.kv_heads} key-value heads do not divide {shape.heads} heads"),
         (experts and experts.per_token > experts.number,

@@ -134,11 +134,20 @@ def pipeline_calls(work: Training, shape: any_model.AnyShape, stage: Stage, step
             for number in crossing] * step.parts)
     hidden = step.kept.of_tokens(step.tokens * shape.hidden, step.kept.wide)
     sizes = [hidden] * len(crossing) * step.parts
-    if shape.tied and stage.first != stage.last:  # both copies exchange their part of its gradient
-        of_tensor = -(-shape.vocab // work.tp)
-        rows = -(-of_tensor // step.layout.shards)
-        sizes.append(rows * shape.hidden * work.weight_bytes)
+    if size := tied_bytes(work, stage):
+        sizes.append(size)
     return calls("send_recv", 2, sizes)
+
+
+def tied_bytes(work: Training, stage: Stage, shard: int = 0) -> int:
+    """Return the bytes of this shard of a tied gradient, if a stage exchanges its copy with
+    another's."""
+    shape = any_model.model_of(work)
+    if (isinstance(shape, any_model.ResNetShape) or not shape.tied or stage.first == stage.last):
+        return 0
+    of_tensor = -(-shape.vocab // work.tp)
+    rows = -(-of_tensor // layout_of(work).shards)
+    return max(min(rows, of_tensor - shard * rows), 0) * shape.hidden * work.weight_bytes
 
 
 _KEPT = 256  # roots that are kept: a sweep asks for them again with each batch

@@ -482,6 +482,13 @@ def _of_plugin(spec: StrategySpec) -> StrategySpec:
     return replace(spec, modules=tuple(dict.fromkeys((own, *spec.modules))))
 
 
+def nearest(option: str, given: int, fitting: Sequence[int]) -> str:
+    """Return what to take instead, of these in ascending order the nearest of less and of more."""
+    near = [*[one for one in fitting if one < given][-1:],
+            *[one for one in fitting if one > given][:1]]
+    return f"; take {option}={' or '.join(map(str, near))}" if near else ""
+
+
 def layout_of(work: Training) -> Layout:
     return _result(work, lambda spec: spec.layout(spec.with_defaults(work)), Layout())
 

@@ -16,6 +16,7 @@ from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan import context, spec
 from hpcbench.kinds.training.plan import experts as of_experts
 from hpcbench.kinds.training.plan.experts import spread_of
+from hpcbench.kinds.training.plan.extents import divisors
 from hpcbench.kinds.training.plan.models import (
     NF4_BLOCK,
     TARGETS,
@@ -80,7 +81,8 @@ def _replicas(ranks: int, _options: Mapping[str, Option]) -> spec.Degrees:
 def _groups_of_shards(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     replicas = options[REPLICAS]
     if ranks % int(replicas):
-        return f"{plural(ranks, 'rank')} cannot be divided evenly into {replicas} replicas"
+        return (f"{plural(ranks, 'rank')} cannot be divided evenly into {replicas} replicas"
+                f"{spec.nearest(REPLICAS, int(replicas), divisors(ranks))}")
     return spec.Degrees(dp=ranks)
 
 
@@ -193,7 +195,8 @@ def _of_context(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str
     if cp == 1:
         return "one rank has no other to share a sample with: give cp=2 or more"
     if ranks % cp:
-        return f"{plural(ranks, 'rank')} cannot be divided evenly into groups of {cp} (cp)"
+        return (f"{plural(ranks, 'rank')} cannot be divided evenly into groups of {cp} (cp)"
+                f"{spec.nearest('cp', cp, divisors(ranks)[1:])}")
     return spec.Degrees(dp=ranks // cp, cp=cp)
 
 
@@ -269,7 +272,9 @@ def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     tp, pp, cp = int(options["tp"]), int(options["pp"]), int(options["cp"])
     parts = f"tp={tp} x pp={pp}" + f" x cp={cp}" * (cp > 1)
     if ranks % (tp * pp * cp):
-        return f"{plural(ranks, 'rank')} cannot be divided evenly into replicas of {parts}"
+        fitting = [one for one in divisors(ranks) if ranks % (tp * pp * one) == 0]
+        return (f"{plural(ranks, 'rank')} cannot be divided evenly into replicas of {parts}"
+                f"{spec.nearest('cp', cp, fitting) if cp > 1 else ''}")
     degrees = spec.Degrees(dp=ranks // (tp * pp * cp), tp=tp, pp=pp, cp=cp)
     if tp * pp == 1 or sum(degree > 1 for degree in (degrees.dp, cp, tp, pp)) < 2:
         others = ("moe" if int(options.get("ep", 1)) > 1 else
