@@ -54,6 +54,9 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip_install(folder / "venv", "setuptools", sources=sources)
     pip_install(folder / "venv", "--no-build-isolation", str(sources), sources=sources)
     shutil.rmtree(sources / "hpcbench")
+    # else the first plot may say on stderr that this takes a moment
+    subprocess.run([folder / "venv" / "bin" / "python", "-c", "import matplotlib.font_manager"],
+                   check=True, timeout=120)
     return folder / "venv"
 
 

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from hpcbench.launch.communicator import MpiCommunicator
 from hpcbench.launch.verdict import Evidence, RankOutcome, Verdict, agreed_verdict
 
-EXCHANGE_S = 0.7
+EXCHANGE_S = 1.0
 STUCK = "process was stopped, gone or cut off, no answer in 2 s"
 SCENES = {  # silent ranks -> (blamed rank, reason, who tells)
     (): (-1, "no end in 2 s; no rank is behind the others (in run)", 0),

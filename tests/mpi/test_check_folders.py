@@ -62,7 +62,7 @@ def again(clean: Path, home: Path) -> Path:
 @pytest.fixture(scope="module")
 def faulty(home: Path) -> Path:
     """A job with a wrong, a killed and a stopped case, and one that is well."""
-    config = sweep("8", "16", "32", "64", launch={"timeout_s": 3}, fault=[
+    config = sweep("8", "16", "32", "64", launch={"timeout_s": 5}, fault=[
         {"case": "* 8B *", "rank": 1, "kind": "wrong"},
         {"case": "* 16B *", "rank": 1, "kind": "kill"},
         {"case": "* 32B *", "rank": 1, "kind": "stop"}])

@@ -77,7 +77,7 @@ def _struck(mpirun: MpiLauncher) -> Finished:
     """Run four ranks in a ring, of which one is stopped, one crashes and one is killed."""
     block = {"kind": "collective", "collective": "all_reduce", "backend": "gloo"}
     config = sweep(benchmarks=[
-        {**block, "name": "struck", "size": ["8", "16", "32"], "timeout_s": 2},
+        {**block, "name": "struck", "size": ["8", "16", "32"], "timeout_s": 4},
         {**block, "name": "asleep", "size": "1024", "timeout_s": 90,
          "poll_interval_s": [INTERVAL_S]}], fault=[
         {"case": "* 8B *", "rank": 1, "kind": "stop"},

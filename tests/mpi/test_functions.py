@@ -153,7 +153,7 @@ def test_each_function_costs_its_own_cases_only(mpirun: MpiLauncher, tmp_path: P
     (tmp_path / "ops.py").write_text(FAULTS)
     job = mpirun.run(2, config={
         "measure": {**ONCE, "warmup": 1, "iterations": 4, "validate": True},
-        "launch": {"timeout_s": 3}, "output": NOT_DRAWN,
+        "launch": {"timeout_s": 5}, "output": NOT_DRAWN,
         "benchmarks": [{"kind": "function", "file": str(tmp_path / "ops.py")}]}).check(1)
     results = read(job.folder).results
     found = {(item.case.workload.name, item.case.label.partition("right=")[2][:4],

@@ -237,8 +237,8 @@ def verdicts_in(folder: Path) -> dict[str, str]:
 def test_an_interrupted_step_is_run_again_and_leaves_no_process(tmp_path: Path) -> None:
     """A session that is killed leaves its step running, and the next one awaits that."""
     flag = tmp_path / "flag"
-    notes = "open(sys.argv[2], 'a').write(f'{began} {time.time()}\\n')"
-    program = f"import time\nbegan = time.time()\n{UNTIL}\n{notes}"
+    notes = "open(sys.argv[2], 'a').write(f'{began} {time.monotonic()}\\n')"
+    program = f"import time\nbegan = time.monotonic()\n{UNTIL}\n{notes}"
     steps = written(
         tmp_path, step("first", command=["{python}", "-c", BEGINS]),
         step("second", command=["{python}", "-c", program, FLAG, "{folder}/times"]))

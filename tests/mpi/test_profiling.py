@@ -85,7 +85,7 @@ def test_a_rule_decides_who_is_profiled_and_a_hang_leaves_the_last_collectives(
     """One job: its first case hangs, its second one is profiled if its ranks wait."""
     job = mpirun.run(2, config=sweep(
         "4096", "65536", profiling={"enabled": True, "trigger": "sync_stalls"},
-        launch={"timeout_s": 3},
+        launch={"timeout_s": 5},
         fault=[{"case": "* 4096B *", "rank": 1, "kind": "stop", "iteration": 2}])).check(1)
     mpirun.assert_no_orphans()
     hung = read(job.folder).of_size(4096)

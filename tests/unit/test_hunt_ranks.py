@@ -127,8 +127,8 @@ def closed_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a host that has ended be noticed at once, and ranks take turns at once."""
-    for name, value in (("_BEAT_S", 0.05), ("_PATIENCE_S", 0.6), ("_TURN_S", 0.2),
+    """Make a host that has ended be noticed soon, and ranks take turns soon."""
+    for name, value in (("_BEAT_S", 0.05), ("_PATIENCE_S", 1.2), ("_TURN_S", 0.5),
                         ("_PAUSE_S", 0.02)):
         monkeypatch.setattr(rendezvous, name, value)
 
@@ -168,7 +168,7 @@ def test_ranks_meet_at_the_first_and_a_late_one_is_told(tmp_path: Path) -> None:
     assert isinstance(host, MeetingHost)
     with host.beating(), Crew(3, lambda: None) as crew:
         guests = [_in_thread(partial(meet, file, _place(rank), 5)) for rank in (0, 1)]
-        crew.sign_in(host, 0.4)
+        crew.sign_in(host, 1.5)
         assert crew.living == {0, 1} and crew.members[1].node == "n1"
         assert all(isinstance(guest(), Wire) for guest in guests)
         with pytest.raises(LaunchError, match="rank 2 on n2 comes too late"):
@@ -187,7 +187,7 @@ def test_the_host_is_another_rank_where_the_first_is_dead(tmp_path: Path) -> Non
     host = met[0]()
     assert isinstance(host, MeetingHost) and host.place.rank == 1
     with host.beating(), Crew(3, lambda: None) as crew:
-        crew.sign_in(host, 0.4)
+        crew.sign_in(host, 1.5)
         assert isinstance(met[1](), Wire) and crew.living == {2}
 
 
@@ -224,14 +224,15 @@ def test_who_does_not_belong_to_the_launch_is_refused(
     assert isinstance(host, MeetingHost)
     with host.beating(), Crew(3, lambda: None) as crew:
         _in_thread(lambda: meet(file, _place(0), 5))
-        crew.sign_in(host, 0.3)
+        crew.sign_in(host, 1.0)
         host._is_open = True
-        host.publish()
+        while not rendezvous._read(file)["is_open"]:  # its thread writes the file
+            time.sleep(0.01)
         if "version" in hello:
             monkeypatch.setattr(rendezvous, "__version__", hello["version"])
         place = replace(_place(1), **{k: v for k, v in hello.items() if k != "version"})
         stranger = _in_thread(lambda: meet(file, place, 5))
-        crew.sign_in(host, 0.3)
+        crew.sign_in(host, 1.0)
         with pytest.raises(LaunchError, match=why):
             stranger()
         assert crew.living == {0}
@@ -326,7 +327,7 @@ def test_a_rank_that_dies_frees_the_others_and_is_asked_no_more() -> None:
 
 
 def test_a_silent_rank_is_lost_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crews, "GRACE_S", 0.3)
+    monkeypatch.setattr(crews, "GRACE_S", 1.0)
     ranks = _Ranks(2)
     ranks.play(0, _answering)
     with ranks.crew as crew:

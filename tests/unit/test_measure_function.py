@@ -68,7 +68,7 @@ def test_seconds_are_kept_and_the_time_is_right() -> None:
     began = time.monotonic()
     found = hpcbench.measure(partial(time.sleep, 0.002), seconds=0.2, bytes=2e6, flops=4e9)
     assert 0.2 <= time.monotonic() - began < 10
-    assert 0.002 <= found.median < 0.02
+    assert 0.002 <= found.median < 0.2
     assert (found.interval is None) == ("ci_unreliable" in found.flags)  # as on a busy machine
     low, high = found.interval or (0, 1)
     assert low <= found.median <= high

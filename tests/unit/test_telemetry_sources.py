@@ -302,7 +302,7 @@ class Counting(Source):
         yield 0, {"user_ns": self.count}
 
 
-def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+def until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "never came"
@@ -353,7 +353,7 @@ def test_a_source_that_raises_costs_its_table() -> None:
 
 
 def test_a_source_that_hangs_costs_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler_module, "HANGS_NS", 10**8)
+    monkeypatch.setattr(sampler_module, "HANGS_NS", 5 * 10**8)
     hanging, sound = Counting(), Counting()
     sound.table = "network"  # type: ignore[misc]
     hanging.hang = threading.Event()
@@ -362,14 +362,14 @@ def test_a_source_that_hangs_costs_its_table(monkeypatch: pytest.MonkeyPatch) ->
         began = time.monotonic()
         sampler.mark()
         assert time.monotonic() - began < 10  # nobody waits for it
-        time.sleep(0.15)
+        time.sleep(0.6)
         sampler.mark()
         until(lambda: sound.count > 2)
         told = sampler.new_report()
         hanging.hang.set()  # it comes back late: nobody wants its rows
         time.sleep(0.05)
         assert set(sampler.drain()) == {"network"} and hanging.count == 1
-    assert told is not None and told.missing == {"cpu": "reading it did not return within 0.1 s"}
+    assert told is not None and told.missing == {"cpu": "reading it did not return within 0.5 s"}
 
 
 def gpu_alone(
@@ -382,7 +382,7 @@ def gpu_alone(
     wanted = Telemetry(rate_hz=10, without=("process", "cpu", "frequency", "energy", "network"))
 
     def ask() -> list[Any]:
-        sampler_module.HANGS_NS = 10**8
+        sampler_module.HANGS_NS = 5 * 10**8
         rows: list[Rows] = []
         told: TelemetryReport | None = None
         with open_sampler(wanted, local_rank=0, gpu_uuid=GPU) as sampler:
@@ -402,7 +402,7 @@ def gpu_alone(
 def test_a_call_of_nvml_that_hangs_costs_its_column(standins: Standins) -> None:
     told, row = gpu_alone(standins, "telemetry_sleeps", lambda _, rows: bool(rows))
     assert told["devices"] == {"gpu": [GPU]}
-    assert told["missing"]["gpu.celsius"] == "reading it did not return within 0.1 s"
+    assert told["missing"]["gpu.celsius"] == "reading it did not return within 0.5 s"
     columns = dict(zip(TABLES["gpu"].names, row, strict=True))
     assert (columns["power_mw"], columns["celsius"], columns["sm_mhz"]) == (250_000, -1, 1400)
 
