@@ -14,8 +14,9 @@ from hpcbench.units import parse_bytes, parse_flop_per_s, plural, to_tflop_per_s
 
 if TYPE_CHECKING:
     from hpcbench.kinds.training.plan.any_model import AnyShape
+    from hpcbench.operations.models import ModelShape
     from hpcbench.plan.case import Case
-    from hpcbench.views.table import Table
+    from hpcbench.views.table import Column, Show, Table
 
 _MOST_PER_S = 1e18
 _FORMS = ("own", "causal", "full")
@@ -57,12 +58,12 @@ def model(
     from hpcbench.kinds.training.plan.models import active_parameters
     from hpcbench.operations.models import ModelShape
     from hpcbench.report.terminal import Sentence, print_document, print_lines
+    from hpcbench.views.table import Show
 
     verbosity_of(verbose, quiet)
     shape = _shape(name, seq_length)
-    _check_strategies(strategy or ())
     cases = _cases(name, devices, memory, {
-        "strategies": strategy or _strategies(), "seq_length": seq_length,
+        "strategies": _strategies(strategy or []), "seq_length": seq_length,
         "batch_size": batch_size, "dtype": dtype})
     total = parameters_of(shape)
     active = active_parameters(shape) if isinstance(shape, ModelShape) else total
@@ -78,7 +79,8 @@ def model(
         Sentence(f"{name}: {built}"),
         Sentence(f"{total:,} parameters" + (
             f", {active:,} of them active a token" if active != total else "")),
-        _flops_table(shape, each),
+        _by_definition(f"FLOPs of {each}, forward and backward", _rates(shape), each, Show.GFLOP,
+                       "1e9"),
         *_memory_lines(cases, devices, f"{dtype}, {plural(batch_size, 'sample')} a replica",
                        parse_bytes(memory) if memory else None),
     ], whole=verbose)
@@ -102,15 +104,13 @@ def mfu(
     Examples:
         hpcbench mfu --model llama3-8b --tokens-per-s 53336 --devices 8 --peak 989T
         hpcbench mfu --model config.json --tokens-per-s 9000 --peak 312e12 --json"""
-    from hpcbench.operations.models import ModelShape
     from hpcbench.report.terminal import Sentence, print_document, print_lines
+    from hpcbench.views.table import Column, Show
 
     verbosity_of(verbose, quiet)
     if not 0 < tokens_per_s < _MOST_PER_S:
         raise UsageError(f"--tokens-per-s: {tokens_per_s} is not a number of tokens above 0")
-    shape, per_s = _shape(model, seq_length), _peak(peak)
-    if not isinstance(shape, ModelShape):
-        raise UsageError(f"--model {model}: takes images, not tokens")
+    shape, per_s = _transformer(model, seq_length), _peak(peak)
     rows = [_of_peak(row, tokens_per_s / devices, per_s) for row in _rates(shape)]
     if as_json:
         return print_document({
@@ -121,7 +121,8 @@ def mfu(
     return print_lines([
         Sentence(f"{model} of {shape.seq_length} tokens: {tokens_per_s / devices:,.6g} tokens/s a "
                  f"device of {to_tflop_per_s(per_s):,.6g} TFLOP/s"),
-        _mfu_table(rows),
+        _by_definition("MFU by definition", rows, "MFU", Show.PERCENT, "%",
+                       Column("flops_per_token", "a token", Show.GFLOP, "1e9 FLOP")),
         *([Sentence(f"above 100 % by {', '.join(above)}: no device does more than its peak; check "
                     "that tokens/s are those of all devices, and the peak of the arithmetic used",
                     style="yellow")] if above else []),
@@ -130,12 +131,16 @@ def mfu(
 
 def vocabulary(model: str) -> int:
     """Return the vocabulary of a named model. Raises UsageError if it is none of a transformer."""
+    return _transformer(model, None).vocab
+
+
+def _transformer(name: str, seq_length: int | None) -> ModelShape:
     from hpcbench.operations.models import ModelShape
 
-    shape = _shape(model, None)
+    shape = _shape(name, seq_length)
     if not isinstance(shape, ModelShape):
-        raise UsageError(f"{model}: takes images, not tokens")
-    return shape.vocab
+        raise UsageError(f"{name}: takes images, not tokens")
+    return shape
 
 
 def _shape(name: str, seq_length: int | None) -> AnyShape:
@@ -155,19 +160,14 @@ def _shape(name: str, seq_length: int | None) -> AnyShape:
     return found
 
 
-def _check_strategies(names: Sequence[str]) -> None:
-    """Raise UsageError of an unknown name."""
-    from hpcbench.kinds.training.plan.spec import unknown_strategy, usable
+def _strategies(named: list[str]) -> list[str]:
+    """Return the named strategies, or all. Raises UsageError of an unknown name."""
+    from hpcbench.kinds.training.plan.spec import strategies, unknown_strategy, usable
 
-    for name in names:
+    for name in named:
         if usable(name, {}) is None:
             raise UsageError(f"--strategy: {unknown_strategy(name)}")
-
-
-def _strategies() -> list[str]:
-    from hpcbench.kinds.training.plan.spec import strategies
-
-    return [spec.name for spec in strategies()]
+    return named or [spec.name for spec in strategies()]
 
 
 def _cases(
@@ -227,33 +227,19 @@ def _peak(text: str) -> float:
         raise UsageError(f"--peak: {error}") from None
 
 
-def _meaning(name: str) -> str:
+def _by_definition(
+    title: str, rows: Sequence[dict[str, Any]], own: str, show: Show, unit: str, *more: Column,
+) -> Table:
+    """Return a table of numbers in the forms of attention, and ``more`` of each row."""
     from hpcbench.kinds.training.plan.models import DEFINITIONS
+    from hpcbench.views.table import Column, Group, Row, Table
 
-    return DEFINITIONS[name].meaning
-
-
-def _flops_table(shape: AnyShape, each: str) -> Table:
-    from hpcbench.views.table import Column, Group, Row, Show, Table
-
-    columns = (Column("definition", "definition"), Column("own", each, Show.GFLOP, "1e9"),
-               Column("causal", "causal", Show.GFLOP, "1e9"),
-               Column("full", "not causal", Show.GFLOP, "1e9"), Column("meaning", "counts"))
-    rows = tuple(Row((row["definition"], *(row[form] for form in _FORMS),
-                      _meaning(row["definition"]))) for row in _rates(shape))
-    return Table(f"FLOPs of {each}, forward and backward", columns, (Group("", rows),))
-
-
-def _mfu_table(rows: Sequence[dict[str, Any]]) -> Table:
-    from hpcbench.views.table import Column, Group, Row, Show, Table
-
-    columns = (Column("definition", "definition"), Column("own", "MFU", Show.PERCENT, "%"),
-               Column("causal", "causal", Show.PERCENT, "%"),
-               Column("full", "not causal", Show.PERCENT, "%"),
-               Column("flops", "a token", Show.GFLOP, "1e9 FLOP"), Column("meaning", "counts"))
-    cells = tuple(Row((row["definition"], *(row[form] for form in _FORMS), row["flops_per_token"],
-                       _meaning(row["definition"]))) for row in rows)
-    return Table("MFU by definition", columns, (Group("", cells),))
+    titles = dict(zip(_FORMS, (own, "causal", "not causal"), strict=True))
+    numbers = (*(Column(form, titles[form], show, unit) for form in _FORMS), *more)
+    columns = (Column("definition", "definition"), *numbers, Column("meaning", "counts"))
+    cells = tuple(Row((row["definition"], *(row[column.name] for column in numbers),
+                       DEFINITIONS[row["definition"]].meaning)) for row in rows)
+    return Table(title, columns, (Group("", cells),))
 
 
 def _memory_lines(

@@ -47,6 +47,7 @@ from hpcbench.kinds.training.plan.workload import (
     MIXED,
     OFFLOAD,
     SYNTHETIC,
+    USUAL,
     Training,
 )
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
@@ -297,9 +298,7 @@ class TrainingPoint(NamedTuple):
     options: tuple[tuple[str, points.Option], ...]
 
 
-_UNLESS_GIVEN: Mapping[str, tuple[object, ...]] = MappingProxyType({
-    "precision": (MIXED,), "offload_state": (False,), "loss": (AUTO,), "documents": (1,),
-    "checkpoint_every": (0,)})
+_UNLESS_GIVEN: Mapping[str, object] = MappingProxyType({**USUAL, "loss": AUTO})
 """Axes that a block need not have. Later ones are among them: without one it is the same plan as
 before, whose run may be resumed."""
 
@@ -316,7 +315,7 @@ def training_points(
     inner = points.measurements(block.model_copy(update=steps), job.config)
     single = {"count_step": (block.count_step is not False,), "checkpoint_folder": (
         job.config.output.folder if block.checkpoint_every else "",)}
-    settings = product(*(single.get(name) or getattr(block, name) or _UNLESS_GIVEN[name]
+    settings = product(*(single.get(name) or getattr(block, name) or (_UNLESS_GIVEN[name],)
                          for name in Setting._fields))
     for (model, extents), values, device, env, size in product(
             _models(block), settings, block.device, points.environments(block), block.world_size):

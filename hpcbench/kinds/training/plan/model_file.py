@@ -211,16 +211,6 @@ def _activation(fields: _Fields, name: str, family: str, usual: str) -> str:
     return "" if found == FAMILIES[family].activation else found
 
 
-def _tied(fields: _Fields, family: str, usual: bool) -> bool | None:
-    tied = fields.flag("tie_word_embeddings", usual)
-    return None if tied == FAMILIES[family].tied else tied
-
-
-def _eps(fields: _Fields, name: str, family: str, usual: float) -> float:
-    found = fields.number(name, usual)
-    return 0.0 if found == FAMILIES[family].eps else found
-
-
 class _Names(NamedTuple):
     """The names of the fields of extents, which older types have by other names."""
 
@@ -242,12 +232,14 @@ def _plain(
     inner: int | None = None,
 ) -> ModelShape:
     """Return a shape with the extents that every type has; keys and values of all heads."""
-    hidden, heads = fields.whole(names.hidden), fields.whole(names.heads)
+    hidden, heads, built = fields.whole(names.hidden), fields.whole(names.heads), FAMILIES[family]
+    tied, eps = fields.flag("tie_word_embeddings", tied), fields.number(names.eps, eps)
     return ModelShape(
         family, fields.whole(names.layers, most=MOST_LAYERS), hidden, heads, heads,
         inner or fields.whole(names.inner, 4 * hidden if names is _OLD else None),
         fields.whole("vocab_size"), fields.whole(names.positions),
-        tied_logits=_tied(fields, family, tied), norm_eps=_eps(fields, names.eps, family, eps))
+        tied_logits=None if tied == built.tied else tied,
+        norm_eps=0.0 if eps == built.eps else eps)
 
 
 class _Usual(NamedTuple):

@@ -39,12 +39,10 @@ from hpcbench.kinds.training.plan.step import busiest_stages
 from hpcbench.kinds.training.plan.workload import (
     CHUNKED,
     CROSS_ENTROPY,
-    MIXED,
     OFFLOAD,
-    SYNTHETIC,
+    USUAL,
     Training,
 )
-from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan import points
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
@@ -440,9 +438,7 @@ def _copied_bytes(work: Training, expected: Demands) -> int:
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
     """Return the fields that identify a training, without later defaults: old ids remain."""
-    usual = {"architecture": (), "communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY,
-             "compile": False, "precision": MIXED, "offload_state": False,
-             "loss": CROSS_ENTROPY, "checkpoint_every": 0, "documents": 1}
+    usual = {"architecture": (), "communication": "on", **USUAL}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))
     stated = {name: value for name, value in every if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from hpcbench.operations.collectives import calls_of
@@ -41,6 +43,10 @@ _AXES = (
     "loss", "checkpoint_every", "documents", "groups")
 """Fields that distinguish trainings; the rest follows from them."""
 SYNTHETIC = "synthetic"  # the data of a training that reads no file: random tokens
+USUAL: Mapping[str, Option] = MappingProxyType({
+    "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False, "precision": MIXED,
+    "offload_state": False, "loss": CROSS_ENTROPY, "checkpoint_every": 0, "documents": 1})
+"""Settings that labels and ids leave out: the later ones, as they are where a sweep has none."""
 
 
 _PROFILED_FOR = {"on": frozenset({"sync_stalls"}), "off": frozenset({"compute", "sync_stalls"}),
@@ -224,9 +230,7 @@ class Training(Workload):
         return self.compile and self.communication != "only"
 
     def unusual(self) -> list[tuple[str, Option]]:
-        usual = {"checkpointing": "none", "data": SYNTHETIC, "library": OWN_LIBRARY,
-                 "compile": False, "precision": MIXED, "offload_state": False,
-                 "loss": CROSS_ENTROPY, "checkpoint_every": 0, "documents": 1}
+        usual = {"checkpointing": "none", **USUAL}
         return [(name, getattr(self, name)) for name, value in usual.items()
                 if getattr(self, name) != value]
 

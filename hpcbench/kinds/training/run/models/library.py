@@ -71,22 +71,21 @@ def _rotary(shape: ModelShape, kind: type[Any], **more: Any) -> Any:
         bos_token_id=None, eos_token_id=None, attn_implementation="sdpa", **more)
 
 
-_ROTARY_PARTS = (("model.embed_tokens",), "model.layers",
-                 ("model.norm", "model.rotary_emb", "lm_head"))
+def _of_rotary(kind: type[nn.Module], configuration: type[Any], **more: Any) -> _Recipe:
+    return _Recipe(kind, partial(_rotary, kind=configuration, **more), ("model.embed_tokens",),
+                   "model.layers", ("model.norm", "model.rotary_emb", "lm_head"))
+
+
 _RECIPES: Mapping[str, _Recipe] = MappingProxyType({
     "gpt": _Recipe(transformers.GPT2LMHeadModel, _gpt, ("transformer.wte", "transformer.wpe"),
                    "transformer.h", ("transformer.ln_f", "lm_head")),
     "bert": _Recipe(transformers.BertForMaskedLM, _bert, ("bert.embeddings",),
                     "bert.encoder.layer", ("cls",)),
-    "mistral": _Recipe(
-        transformers.MistralForCausalLM,
-        partial(_rotary, kind=transformers.MistralConfig, sliding_window=None), *_ROTARY_PARTS),
-    "qwen2": _Recipe(transformers.Qwen2ForCausalLM,
-                     partial(_rotary, kind=transformers.Qwen2Config), *_ROTARY_PARTS),
-    "qwen3": _Recipe(transformers.Qwen3ForCausalLM,
-                     partial(_rotary, kind=transformers.Qwen3Config), *_ROTARY_PARTS),
-    "llama": _Recipe(transformers.LlamaForCausalLM,
-                     partial(_rotary, kind=transformers.LlamaConfig), *_ROTARY_PARTS),
+    "mistral": _of_rotary(
+        transformers.MistralForCausalLM, transformers.MistralConfig, sliding_window=None),
+    "qwen2": _of_rotary(transformers.Qwen2ForCausalLM, transformers.Qwen2Config),
+    "qwen3": _of_rotary(transformers.Qwen3ForCausalLM, transformers.Qwen3Config),
+    "llama": _of_rotary(transformers.LlamaForCausalLM, transformers.LlamaConfig),
 })
 
 
