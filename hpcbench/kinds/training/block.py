@@ -34,6 +34,9 @@ Library = Annotated[str, named(LIBRARIES)]
 Loss = Annotated[str, named((AUTO, *LOSSES))]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
+OfTransformer = Annotated[
+    Axis[Extent] | None, Field(description="Instead of a transformer's own.")]
+OfResNet = Annotated[Axis[Extent] | None, Field(description="Instead of a ResNet's own.")]
 
 
 class TrainingBlock(Block):
@@ -57,22 +60,15 @@ class TrainingBlock(Block):
         default=("fp32",), description="The arithmetic; bf16 and fp16 over fp32 weights.")
     layers: Axis[Layers] | None = Field(
         default=None, description="Instead of the model's own number of blocks.")
-    hidden: Axis[Extent] | None = Field(
-        default=None, description="Instead of a transformer's own.")
-    heads: Axis[Extent] | None = Field(
-        default=None, description="Instead of a transformer's own.")
-    kv_heads: Axis[Extent] | None = Field(
-        default=None, description="Instead of a transformer's own.")
-    inner: Axis[Extent] | None = Field(
-        default=None, description="Instead of a transformer's own.")
-    vocab: Axis[Extent] | None = Field(
-        default=None, description="Instead of a transformer's own.")
+    hidden: OfTransformer = None
+    heads: OfTransformer = None
+    kv_heads: OfTransformer = None
+    inner: OfTransformer = None
+    vocab: OfTransformer = None
     seq_length: Axis[Extent] | None = Field(
         default=None, description="Tokens of a sample of a transformer; default: its longest.")
-    width: Axis[Extent] | None = Field(
-        default=None, description="Instead of a ResNet's own.")
-    classes: Axis[Extent] | None = Field(
-        default=None, description="Instead of a ResNet's own.")
+    width: OfResNet = None
+    classes: OfResNet = None
     image_size: Axis[Extent] | None = Field(
         default=None, description="Height and width of a ResNet's images, in pixels.")
     batch_size: Axis[Extent] = Field(

@@ -165,7 +165,7 @@ def definitions(items: charts.Items, derived: Records) -> Iterator[str]:
         yield f"  FLOPs as {name} counts them{meaning}"
     if names:
         yield "  (what is computed twice counts once; other definitions: summary.json)"
-    rows = _values(items, derived)
+    rows = [values for _, values in _members(items, derived)]
     if any(work.checkpointing != "none" for work in works) and _any_has(rows, deriver.HFU):
         yield ("HFU = the same with the FLOPs that are executed again; HFU nominal = with a whole "
                "forward pass of each block")
@@ -196,8 +196,8 @@ def definitions(items: charts.Items, derived: Records) -> Iterator[str]:
         yield from EFFICIENCY_DEFINITION
 
 
-def _values(items: charts.Items, derived: Records) -> list[Values]:
-    return [derived.get(item.case.case_id, {}) for item in items]
+def _members(items: charts.Items, derived: Records) -> list[Member]:
+    return [(item, derived.get(item.case.case_id, {})) for item in items]
 
 
 def _any_has(rows: Iterable[Values], one: Metric) -> bool:
@@ -213,8 +213,7 @@ def result_tables(title: str, items: charts.Items, derived: Records) -> Iterator
     shown: Shown = (STRATEGY, _options(of_case_id.values()), DEGREES, batch, *RESULTS)
     for table in metric_tables.result_tables(
             title, of_case_id.values(), derived, shown, _group_title):
-        listed = [(item, derived.get(item.case.case_id, {})) for row in table.rows
-                  if row.case_id for item in [of_case_id[row.case_id]]]
+        listed = _members([of_case_id[row.case_id] for row in table.rows if row.case_id], derived)
         is_text = _any_has([values for _, values in listed], deriver.TOKENS)
         yield replace(table, notes=tuple(_notes(listed)), columns=tuple(
             # beside tokens, as they differ by a factor only
@@ -353,7 +352,7 @@ COUNTED = tuple(metric_column(one, meaning=_PLAN if one.title == "predicted" els
 
 
 def counted_tables(title: str, items: charts.Items, derived: Records) -> Iterator[Table]:
-    listed = [(item, values) for item, values in zip(items, _values(items, derived), strict=True)
+    listed = [(item, values) for item, values in _members(items, derived)
               if item.status in columns.TABLED and training_of(item.case).trains
               and values.get(deriver.NOT_COUNTED.name) is not None]
     if not listed:
@@ -407,7 +406,7 @@ EFFICIENCIES: Shown = (
 
 
 def efficiencies(items: charts.Items, derived: Records) -> Iterator[Table]:
-    rated = [(item, values) for item, values in zip(items, _values(items, derived), strict=True)
+    rated = [(item, values) for item, values in _members(items, derived)
              if item.case.world_size > 1 and values.get(deriver.SOURCE.name)]
     if rated:
         named, of_case_id = charts.titles(items), {item.case.case_id: item for item in items}
@@ -450,8 +449,8 @@ Scaled = tuple[CaseResult, Values, CaseResult]
 
 def overviews(items: charts.Items, derived: Records) -> Iterator[Table]:
     of_case_id = {item.case.case_id: item for item in items}
-    scaled = [(item, values, of_case_id[base]) for item, values in zip(
-        items, _values(items, derived), strict=True) if (base := values.get(deriver.BASE.name))]
+    scaled = [(item, values, of_case_id[base]) for item, values in _members(items, derived)
+              if (base := values.get(deriver.BASE.name))]
     if not scaled:
         return
     rows = grouped(((
