@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.answers.answer import Run  # noqa: E402
@@ -69,7 +69,7 @@ def main() -> None:
                  for ranks in [*[1] * (not given.only_collectives), *given.ranks]]
         with opened(paths) as runs:
             points = [*ranks_left_out(runs), *sizes_left_out(runs)]
-    sys.exit(int(not judged(points)))
+    sys.exit(int(not told(points)))
 
 
 def measured(ranks: int, folder: Path, given: argparse.Namespace) -> Path:
@@ -147,8 +147,9 @@ def beside(what: str, run: Run, made: Sequence[Predicted]) -> Iterator[Point]:
             yield Point(what, one, time_s)
 
 
-def judged(points: Sequence[Point]) -> bool:
-    """Print errors and coverage, of each kind and of all; return whether the goals are met."""
+def told(points: Sequence[Point]) -> bool:
+    """Print each point, and errors and coverage of each kind and of all; return whether all meet
+    the goals."""
     for point in points:
         assert point.predicted.step is not None
         low, high = point.predicted.step.time.ends
@@ -158,15 +159,29 @@ def judged(points: Sequence[Point]) -> bool:
     if not points:
         print("every prediction was refused")
         return False
-    kinds = {point.predicted.kind for point in points}
-    for name, chosen in [*((kind, [one for one in points if one.predicted.kind == kind])
-                           for kind in sorted(kinds)), ("all", [*points])]:
-        errors = [abs(point.error) for point in chosen]
-        held = sum(point.is_held for point in chosen) / len(chosen)
-        print(f"{name}: {len(chosen)} points, mean error {100 * sum(errors) / len(errors):.1f} %, "
-              f"most {100 * max(errors):.1f} %, intervals hold {100 * held:.1f} %")
+    for kind in sorted({point.predicted.kind for point in points}):
+        judged(kind, [one for one in points if one.predicted.kind == kind])
     print(f"goals: mean {100 * MEAN:g} %, most {100 * MOST:g} %, held {100 * HELD:g} %")
-    return sum(errors) / len(errors) <= MEAN and max(errors) <= MOST and held >= HELD
+    return judged("all", points)
+
+
+class Judged(Protocol):
+    """A prediction: its relative error, and whether its interval holds what was measured."""
+
+    @property
+    def error(self) -> float: ...
+    @property
+    def is_held(self) -> bool: ...
+
+
+def judged(name: str, chosen: Sequence[Judged]) -> bool:
+    """Print errors and coverage; return whether they meet the goals."""
+    errors = [abs(one.error) for one in chosen]
+    held = sum(one.is_held for one in chosen) / len(chosen)
+    mean, most = sum(errors) / len(errors), max(errors)
+    print(f"{name}: {len(chosen)} points, mean error {100 * mean:.1f} %, most {100 * most:.1f} %, "
+          f"intervals hold {100 * held:.1f} %")
+    return mean <= MEAN and most <= MOST and held >= HELD
 
 
 if __name__ == "__main__":

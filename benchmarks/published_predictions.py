@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 sys.path[:0] = [str(Path(__file__).parent)]
 from hpcbench.answers.answer import Run  # noqa: E402
@@ -25,7 +25,7 @@ from hpcbench.prediction.steps import Laws, StepLaw, StepTime, Term, Using  # no
 from hpcbench.reduce.kind_facts import StepDemand  # noqa: E402
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from hpcbench.units import grouped  # noqa: E402
-from predict import HELD, MEAN, MOST  # noqa: E402
+from predict import judged  # noqa: E402
 from published_fits import block_of, planned, runs  # noqa: E402
 
 ON_NODE, FEW = 8, 64
@@ -61,6 +61,10 @@ class Point(NamedTuple):
     @property
     def error(self) -> float:
         return self.step.time.value / self.measured_s - 1
+
+    @property
+    def is_held(self) -> bool:
+        return self.step.time.holds(self.measured_s)
 
 
 def timed(run: dict[str, str]) -> TimedCase:
@@ -106,20 +110,12 @@ def main() -> None:
     found = [*points()]
     for one in found:
         low, high = one.step.time.ends
-        held = "" if one.step.time.holds(one.measured_s) else "  missed"
+        held = "" if one.is_held else "  missed"
         print(f"{one.name:<55} {one.ranks:>3} GPUs from {one.of:<10} {one.measured_s:7.2f} s, "
               f"error {100 * one.error:+5.1f} %, {low:.2f} to {high:.2f}{held}")
-    met = [judged(of, chosen) for of, chosen in grouped((one.of, one) for one in found).items()]
+    met = [judged(f"from {of}", chosen)
+           for of, chosen in grouped((one.of, one) for one in found).items()]
     sys.exit(int(not all(met)))
-
-
-def judged(of: str, chosen: Sequence[Any]) -> bool:
-    errors = [abs(one.error) for one in chosen]
-    held = sum(one.step.time.holds(one.measured_s) for one in chosen) / len(chosen)
-    mean, most = sum(errors) / len(errors), max(errors)
-    print(f"from {of}: {len(chosen)} points, mean error {100 * mean:.1f} %, most "
-          f"{100 * most:.1f} %, intervals hold {100 * held:.0f} %")
-    return mean <= MEAN and most <= MOST and held >= HELD
 
 
 if __name__ == "__main__":
