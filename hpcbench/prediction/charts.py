@@ -69,7 +69,7 @@ def draw(
     origin = f"predicted from {', '.join(run.path for run in runs)}"
     if plot_numbered([*charts(found, ranks)], origin, path):
         return found
-    return replace(found, notes=(*found.notes, f"--plot {path}: no prediction, nothing to draw"))
+    return found.noting(f"--plot {path}: no prediction, nothing to draw")
 
 
 def charts(found: Predictions, ranks: Collection[int]) -> Iterator[Chart]:

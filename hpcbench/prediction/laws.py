@@ -197,16 +197,13 @@ def fit(collective: str, points: Points) -> Fit:
     for few in counts[:max(len(counts) - FEWEST_RANK_COUNTS, 0)]:
         low = points.where(points.ranks <= few)
         if len(low.sizes) >= FEWEST_POINTS - (few == counts[0]):  # one number has equal steps
-            fits.append(_joined(float(few), _of_sizes(collective, low), _of_sizes(
-                collective, points.where(points.ranks > few)), points))
+            first = _of_sizes(collective, low)
+            rest = _of_sizes(collective, points.where(points.ranks > few))
+            fits.append(Fit(
+                (*(one._replace(ranks=float(few)) for one in first.ranges), *rest.ranges),
+                first.squares + rest.squares, first.parameters + rest.parameters + CUT,
+                len(points.sizes), _mean_square(points.errors)))
     return min(fits, key=lambda one: one.score)
-
-
-def _joined(few: float, low: Fit, high: Fit, points: Points) -> Fit:
-    """Return the law that is one of two, the first up to a few ranks."""
-    return Fit((*(one._replace(ranks=few) for one in low.ranges), *high.ranges),
-               low.squares + high.squares, low.parameters + high.parameters + CUT,
-               len(points.sizes), _mean_square(points.errors))
 
 
 def _mean_square(errors: Array) -> float:
@@ -290,6 +287,10 @@ class LawTime(NamedTuple):
     beyond: tuple[str, ...]
 
 
+class Refused(Exception):  # noqa: N818  (no error: the answer that the data do not carry)
+    """Why there is no prediction, and what to measure."""
+
+
 def why_not(what: str, measured: Sequence[int], ranks: int) -> str:
     """Return why a law over these numbers of ranks says nothing of so many; "" if it does."""
     if len(measured) < FEWEST_RANK_COUNTS:
@@ -354,7 +355,9 @@ class CallLaw:
         """Return the time of a call. A number of ranks that was measured has the scatter of points
         of near sizes; others the error of what was left out, which grows with each doubling, and an
         interval with what other algorithms that fit about as well say. Errors grow by as much with
-        each factor of NEAR beyond the measured sizes."""
+        each factor of NEAR beyond the measured sizes. Raises Refused where `why_not` says so."""
+        if why := self.why_not(ranks, size):
+            raise Refused(why)
         low, high = self.sizes
         far = max(low / max(size, 1.0), size / max(high, 1.0), 1.0)
         stretch, doubt = 1.0 + math.log(far, NEAR), 0.0

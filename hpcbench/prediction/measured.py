@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,14 +12,7 @@ from hpcbench.answers.answer import Run
 from hpcbench.plan.case import Case
 from hpcbench.prediction.laws import LEAST_ERROR, Points
 from hpcbench.records import dataclass
-from hpcbench.reduce.kind_facts import (
-    CallWork,
-    F,
-    IsolatedCall,
-    RepeatedCall,
-    StepDemand,
-    facts_of,
-)
+from hpcbench.reduce.kind_facts import CallWork, F, IsolatedCall, RepeatedCall, StepDemand, facts_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped
 
@@ -79,10 +73,6 @@ class TimedCase:
         """Return whether it is one rank by itself, the base of all ways of its task."""
         return bool(self.work and self.work.alone and self.ranks == 1)
 
-    @property
-    def axes(self) -> Mapping[str, Any]:
-        return self.item.case.workload.choice().axes
-
 
 def key_of(case: Case, device: str) -> Key:
     """Return what is the same for a case on any number of ranks."""
@@ -96,18 +86,11 @@ def _settings(case: Case, without: Collection[str] = ()) -> tuple[Any, ...]:
         (name, repr(value)) for name, value in axes if name not in without)))
 
 
-def timed_cases(runs: Sequence[Run]) -> tuple[list[TimedCase], dict[str, int]]:
+def timed_cases(runs: Sequence[Run]) -> tuple[list[TimedCase], Mapping[str, int]]:
     """Return the cases with times, and why others are left out -> how many."""
-    cases: list[TimedCase] = []
-    left: dict[str, int] = {}
-    for run in runs:
-        for item in run.results.cases:
-            made = _timed(run, item)
-            if isinstance(made, TimedCase):
-                cases.append(made)
-            else:
-                left[made] = left.get(made, 0) + 1
-    return cases, left
+    made = [_timed(run, item) for run in runs for item in run.results.cases]
+    return [one for one in made if isinstance(one, TimedCase)], Counter(
+        one for one in made if isinstance(one, str))
 
 
 def _timed(run: Run, item: CaseResult) -> TimedCase | str:

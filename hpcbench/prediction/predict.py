@@ -6,20 +6,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare_inputs import other_differences
 from hpcbench.answers.verdict import doubts_of
-from hpcbench.config.load import check_config, replace_names
+from hpcbench.config.load import check_config, load_config, replace_names
 from hpcbench.config.schema import Config
 from hpcbench.errors import UsageError
 from hpcbench.gen_config import Sweep
 from hpcbench.operations.traffic import TrafficRecord
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
-from hpcbench.prediction.laws import ALGORITHMS, CallLaw
+from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Refused
 from hpcbench.prediction.measured import (
     JobShape,
     Key,
@@ -36,7 +37,6 @@ from hpcbench.prediction.measured import (
 from hpcbench.prediction.recorded import recorded_demands
 from hpcbench.prediction.steps import (
     Laws,
-    Refused,
     StepLaw,
     StepTime,
     Term,
@@ -44,7 +44,7 @@ from hpcbench.prediction.steps import (
     of_another_shape,
     step_time,
 )
-from hpcbench.prediction.sweeps import carrying, cases_of, next_ranks, on_all_ranks, planned_on
+from hpcbench.prediction.sweeps import blocks_with, carrying, next_ranks, on_all_ranks, planned_on
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork, IsolatedCall, StepDemand
 from hpcbench.statistics.order import Interval
@@ -81,6 +81,10 @@ class Predicted:
     case: Case | None = None
     known: tuple[TimedCase, ...] = ()
 
+    @property
+    def skip(self) -> str:
+        return (self.case and self.case.skip) or ""
+
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
@@ -91,12 +95,15 @@ class Predictions:
     left_out: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
+    def noting(self, note: str) -> Predictions:
+        return replace(self, notes=(*self.notes, note))
+
     def on(self, ranks: Sequence[int]) -> Predictions:
-        """Return those for some numbers of ranks. Raises UsageError if there are none."""
+        """Return those for some numbers of ranks. Raises UsageError if none can run there."""
         cases = tuple(one for one in self.cases if one.ranks in ranks)
-        if not cases:
+        if all(one.skip for one in cases):
             raise UsageError(f"the plan for {', '.join(map(str, ranks))} ranks has no case to "
-                             "predict")
+                             f"predict{f': {cases[-1].skip}' if cases else ''}")
         return replace(self, cases=cases)
 
 
@@ -117,8 +124,8 @@ class Basis:
     @cached_property
     def shapes(self) -> Sequence[tuple[StepLaw, Key, Mapping[str, Any]]]:
         """Return each law of steps, what must be the same for it, and its axes that must be."""
-        return [(law, _way(one.item.case, one.work, one.key[2]), _computing(
-            one.item.case, one.axes)) for law in self.steps.values() for one in law.cases[:1]]
+        return [(law, _way(one.item.case, one.work, one.key[2]), _computing(one.item.case))
+                for law in self.steps.values() for one in law.cases[:1]]
 
     @cached_property
     def calls(self) -> Mapping[Key, Sequence[TimedCase]]:
@@ -162,19 +169,16 @@ def predict(
     a node, or as many as most nodes had.
 
     Raises UsageError if nothing is measured, or no case has the words of ``only``."""
-    (basis, left), skips, made = _basis(runs), [""], []
+    (basis, left), made = _basis(runs), []
     for ranks in world_sizes:
         place = JobShape(ranks, min(ranks, on_node or basis.on_node))
-        for case in planned_cases(sweeps, basis, ranks, skips):
-            if all(word.lower() in case.label.lower() for word in only):
-                made.append(_predicted(case, place, basis, price))
-    if not made:
-        raise UsageError(
-            f"--case {' '.join(only)}: no planned case has all these words" if only else
-            f"the plan for {', '.join(map(str, world_sizes))} ranks has no case to "
-            f"predict{f': {skips[-1]}' if skips[-1] else ''}")
-    return Predictions(tuple(made), basis.laws.laws, left,
-                       tuple(_notes(runs, world_sizes, basis)))
+        made += [_predicted(case, place, basis, price)
+                 for case in planned_cases(sweeps, basis, ranks)
+                 if all(word.lower() in case.label.lower() for word in only)]
+    if not made and only:
+        raise UsageError(f"--case {' '.join(only)}: no planned case has all these words")
+    return Predictions(tuple(made), basis.laws.laws, left, tuple(
+        _notes(runs, world_sizes, basis))).on(world_sizes)
 
 
 def predict_unmeasured(
@@ -185,32 +189,30 @@ def predict_unmeasured(
     place = JobShape(ranks, min(ranks, basis.on_node))
     known = {case.key for case in cases if case.ranks == ranks}
     return [_predicted(case, place, basis, None)
-            for case in planned_cases(sweeps, basis, ranks, [])
-            if basis.key_of(case) not in known]
+            for case in planned_cases(sweeps, basis, ranks)
+            if not case.skip and basis.key_of(case) not in known]
 
 
-def planned_cases(
-    sweeps: Sequence[Config], basis: Basis, ranks: int, skips: list[str],
-) -> Iterator[Case]:
-    """Yield the cases of sweeps on so many ranks that no plan skips, each once; add to ``skips``
-    why others are."""
-    seen: set[object] = set()
-    for config in sweeps:
-        for case in make_plan(config, ranks).cases:
-            key = basis.key_of(case)
-            if case.skip:
-                skips.append(case.skip)
-            elif key not in seen and case.world_size == ranks:
-                seen.add(key)
-                yield case
+def planned_cases(sweeps: Sequence[Config], basis: Basis, ranks: int) -> Sequence[Case]:
+    """Return the cases of sweeps on so many ranks, each once, skipped ones if no sweep runs them.
+    """
+    found: dict[Key, Case] = {}
+    for case in (case for config in sweeps for case in make_plan(config, ranks).cases):
+        key = basis.key_of(case)
+        if case.world_size == ranks and (key not in found or found[key].skip):
+            found[key] = case
+    return [*found.values()]
 
 
 def sweeps_of(
     runs: Sequence[Run], names: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    sweep: Path | None = None,
 ) -> list[Config]:
-    """Return the sweeps of runs, with other names of models or strategies in their blocks.
+    """Return a sweep, or those of runs, with other names of models or strategies in their blocks.
 
     Raises UsageError where no run has one, as imported results."""
+    if sweep:
+        return [load_config(sweep, [*names.items()])]
     configs = []
     for run in runs:
         if not run.results.plan.config.get("benchmarks"):
@@ -230,11 +232,10 @@ def next_sweep(configs: Sequence[Config], found: Sequence[Predicted]) -> Sweep:
     intervals of those on most ranks, or those of a law. Raises UsageError, ConfigError."""
     raws = [on_all_ranks(config.model_dump(
         mode="json", by_alias=True, exclude_unset=True, exclude_none=True)) for config in configs]
+    found = [one for one in found if not one.skip]
     place = max(JobShape(one.ranks, one.on_node) for one in found)
     labels = {one.label for one in found}
-    blocks = [{key: value for key, value in block.items() if key != "name"}  # others may have it
-              for raw in raws for block in raw["benchmarks"] if any(case.label in labels for case in
-              cases_of({**raw, "benchmarks": [block]}, place.ranks))]
+    blocks = [block for raw in raws for block in blocks_with(labels, raw, place.ranks)]
     content = {**raws[0], "benchmarks": [
         block for at, block in enumerate(blocks) if block not in blocks[:at]]}
     known = [{case.ranks for case in one.known if case.ranks > 1 and (
@@ -259,6 +260,8 @@ def _predicted(case: Case, place: JobShape, basis: Basis, price: float | None) -
 
 def _step(case: Case, place: JobShape, basis: Basis) -> StepTime:
     """Return the time of a case, of a collective by its own law. Raises Refused."""
+    if case.skip:
+        raise Refused(case.skip)
     demand, key = planned_fact(case, StepDemand), basis.key_of(case)
     if demand is None or demand.missing:
         raise Refused(demand.missing if demand else f"no law describes this {case.workload.name}")
@@ -278,7 +281,7 @@ def _shapes_beside(case: Case, basis: Basis) -> tuple[list[StepLaw], list[StepLa
     """Return the laws of steps that differ in whole numbers or the model alone, the shape; and of
     those that also have another strategy or its options."""
     way = _way(case, planned_fact(case, CallWork), basis.device_of(case).partition(":")[0])
-    wanted = _computing(case, case.workload.choice().axes)
+    wanted = _computing(case)
     alike, rest = [], []
     for law, of, own in basis.shapes:
         differ = {name for name in wanted.keys() | own.keys() if wanted.get(name) != own.get(name)}
@@ -298,9 +301,9 @@ def _way(case: Case, whole: CallWork | None, device: str) -> Key:
 _OF_STRATEGY = ("strategy", "options.")
 
 
-def _computing(case: Case, axes: Mapping[str, Any]) -> dict[str, Any]:
+def _computing(case: Case) -> dict[str, Any]:
     """Return the axes that are no extents and not the model: what must be alike."""
-    selectors = case.workload.features.selectors
+    axes, selectors = case.workload.choice().axes, case.workload.features.selectors
     return {name: value for name, value in axes.items() if name.startswith("options.") or (
         (not isinstance(value, int) or isinstance(value, bool))
         and (name not in selectors or name in _OF_STRATEGY))}
@@ -310,7 +313,7 @@ def _certain(step: StepTime) -> StepTime:
     """Return the time of a step. Raises Refused where its interval is too wide to say anything."""
     if step.time.ends[1] > WIDEST * step.time.value:
         raise Refused(f"its 95 % interval would reach over {WIDEST:g} times its value: measure "
-                      "more numbers of ranks, with more passes")
+                      "more numbers of ranks")
     return step
 
 

@@ -63,7 +63,7 @@ def _cells(one: Predicted, label: str) -> tuple[Cell, ...]:
 
 
 def sentences(found: Predictions) -> Iterator[str]:
-    """Yield what was refused, what was left out, and the result, in a sentence each."""
+    """Yield notes, what was refused, and what was left out, in a sentence each."""
     yield from found.notes
     refused = grouped((one.refused, one) for one in found.cases if one.refused)
     for why, cases in refused.items():

@@ -22,6 +22,7 @@ from hpcbench.prediction.laws import (
     Array,
     CallLaw,
     LawTime,
+    Refused,
     why_not,
     with_error,
 )
@@ -33,10 +34,6 @@ from hpcbench.statistics.order import Interval
 from hpcbench.units import plural
 
 COMPUTE, SHAPE = "computing", "shape"
-
-
-class Refused(Exception):  # noqa: N818  (no error: the answer that the data do not carry)
-    """Why there is no prediction, and what to measure."""
 
 
 class Using(NamedTuple):
@@ -65,32 +62,36 @@ class Laws:
 
     laws: Mapping[SeriesKey, CallLaw]
 
-    def of(self, call: RepeatedCall, place: JobShape, using: Using) -> SeriesKey:
-        """Return the key of the law of a step's call there; of several that of the step's
+    def of(self, call: RepeatedCall, place: JobShape, using: Using) -> LawTime:
+        """Return the time of a step's call there, by the law, of several, of the step's
         environment, of its dtype, by single calls, that says something, with groups at once (as
         many where they share a link between nodes), with most points. Raises Refused."""
         on_node, at_once = place.sharing(call)
         fit = [key for key in self.laws if key[:3] == (
             call.collective, using.backend, using.device)]
-        if near := [key for key in fit if key.on_node == on_node and (
-                not on_node or key.at_once == at_once)]:
-            return max(near, key=lambda key: (
-                key.rest[0] == using.env, ("dtype", repr(using.dtype)) in key.rest[-1],
-                key.rest[1] == DEFAULT_MODE,
-                not self.laws[key].why_not(call.ranks, call.size_bytes),
-                -abs(math.log(key.at_once / at_once)), len(self.laws[key].points.sizes)))
-        raise Refused(f"no isolated {call.collective} of {using.backend} was measured"
-                      + (f" {_where(on_node, call.stride)}" if fit else ""))
+        near = [key for key in fit if key.on_node == on_node and (
+            not on_node or key.at_once == at_once)]
+        if not near:
+            raise Refused(f"no isolated {call.collective} of {using.backend} was measured"
+                          + (f" {_where(on_node, call.stride)}" if fit else ""))
+        best = max(near, key=lambda key: (
+            key.rest[0] == using.env, ("dtype", repr(using.dtype)) in key.rest[-1],
+            key.rest[1] == DEFAULT_MODE,
+            not self.laws[key].why_not(call.ranks, call.size_bytes),
+            -abs(math.log(key.at_once / at_once)), len(self.laws[key].points.sizes)))
+        found = self.laws[best].predict(call.ranks, call.size_bytes)
+        apart = ("contention",) * (best.at_once != at_once)
+        return found._replace(beyond=(*found.beyond, *apart))
 
     def own(self, key: SeriesKey, call: RepeatedCall) -> LawTime:
         """Return the time of a case that is one collective, by its own law. Raises Refused."""
         if call.ranks == 1:
             raise Refused("one rank sends nothing")
         if key not in self.laws:
-            way = ", in this way and with these axes" * any(one[:5] == key[:5] for one in self.laws)
-            raise Refused(f"this {key.collective} of {key.backend} was not measured "
-                          f"{_where(key.on_node, call.stride)}{way}")
-        return timed(self.laws[key], call)
+            way = " in this way and with these axes" * any(one[:5] == key[:5] for one in self.laws)
+            raise Refused(f"this {key.collective} of {key.backend} was not measured{way} "
+                          f"{_where(key.on_node, call.stride)}")
+        return self.laws[key].predict(call.ranks, call.size_bytes)
 
     def terms(self, demand: StepDemand, place: JobShape, using: Using) -> list[Term]:
         """Return the time of all calls of each collective, whose errors are those of one law and
@@ -98,29 +99,21 @@ class Laws:
         terms: dict[str, Term] = {}
         for call in demand.calls:
             if call.ranks > 1:
-                key = self.of(call, place, using)
-                one = timed(self.laws[key], call)
-                apart = ("contention",) * (key.at_once != place.sharing(call)[1])
+                one = self.of(call, place, using)
                 seconds = call.number * one.time.value
                 before = terms.get(call.collective, Term(call.collective, 0.0, 0.0))
                 terms[call.collective] = Term(
                     call.collective, before.seconds + seconds,
                     before.error_s + seconds * one.log_error,
-                    tuple(dict.fromkeys((*before.beyond, *one.beyond, *apart))),
+                    tuple(dict.fromkeys((*before.beyond, *one.beyond))),
                     min(before.degrees, one.degrees))
         return [*terms.values()]
 
 
 def _where(on_node: int, stride: int) -> str:
     groups = f" of a group (groups: {{stride: {stride}}})" * (stride > 1)
-    return f"between nodes of {plural(on_node, 'rank')}{groups}" if on_node else "within a node"
-
-
-def timed(law: CallLaw, call: RepeatedCall) -> LawTime:
-    """Return the time of one call. Raises Refused."""
-    if why := law.why_not(call.ranks, call.size_bytes):
-        raise Refused(why)
-    return law.predict(call.ranks, call.size_bytes)
+    return (f"between nodes of {plural(on_node, 'rank')}{groups} (nodes of another size: give "
+            "--ranks-per-node)" if on_node else "within a node")
 
 
 class StepTime(NamedTuple):
@@ -210,6 +203,10 @@ class StepLaw:
         return np.array(errors)
 
     @property
+    def flops(self) -> float:
+        return max(case.demand.flops for case in self.cases)
+
+    @property
     def is_known(self) -> bool:
         return len(self.rank_counts) >= FEWEST_RANK_COUNTS
 
@@ -247,13 +244,13 @@ def of_another_shape(
     them, else of all that compute alike; the exposed share of those with the same collectives.
     Raises Refused outside of the measured shapes."""
     around = _around(demand.flops, alike) or _around(demand.flops, others)
-    known = sorted((law for law in (*alike, *others) if law.is_known), key=flops_of)
+    known = sorted((law for law in (*alike, *others) if law.is_known), key=lambda law: law.flops)
     if not around:
         if not known:
             raise Refused("nothing that computes alike, but for its shape, was measured on "
                           f"{FEWEST_RANK_COUNTS} numbers of ranks")
         raise Refused(f"steps of {demand.flops:.3g} FLOP are outside of what was measured "
-                      f"({flops_of(known[0]):.3g} to {flops_of(known[-1]):.3g})")
+                      f"({known[0].flops:.3g} to {known[-1].flops:.3g})")
     named = {call.collective for call in demand.calls if call.ranks > 1}
     same = [law for law in alike if law.is_known] or [law for law in known if {
         call.collective for case in law.cases for call in case.demand.calls if call.ranks > 1
@@ -265,7 +262,7 @@ def of_another_shape(
     fewest = max((law.rank_counts for law in (*around, *same)), key=lambda counts: counts[0])
     if why := why_not("the nearest shape", fewest, place.ranks):
         raise Refused(why)
-    ends = [(math.log(flops_of(law)), math.log(max(law.rates[0], 1e-30))) for law in around]
+    ends = [(math.log(law.flops), math.log(max(law.rates[0], 1e-30))) for law in around]
     flops, rates = (np.array(column) for column in zip(*ends, strict=True))
     compute = float(np.interp(math.log(demand.flops), flops, rates))
     exposed = float(np.mean([law.rates[1] for law in same]))
@@ -277,12 +274,8 @@ def of_another_shape(
 
 def _around(flops: float, laws: Sequence[StepLaw]) -> tuple[StepLaw, ...]:
     """Return the laws with the next fewer and the next more FLOPs; nothing without both."""
-    below = [law for law in laws if flops_of(law) <= flops and law.is_known]
-    above = [law for law in laws if flops_of(law) >= flops and law.is_known]
+    below = [law for law in laws if law.flops <= flops and law.is_known]
+    above = [law for law in laws if law.flops >= flops and law.is_known]
     if not below or not above:
         return ()
-    return max(below, key=flops_of), min(above, key=flops_of)
-
-
-def flops_of(law: StepLaw) -> float:
-    return max(case.demand.flops for case in law.cases)
+    return max(below, key=lambda law: law.flops), min(above, key=lambda law: law.flops)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Config
-from hpcbench.errors import UsageError, job_command_line
+from hpcbench.errors import ConfigError, UsageError, job_command_line
 from hpcbench.gen_config import Sweep, check_output, write_sweep
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
@@ -43,8 +43,9 @@ def sweep_for(base: Sweep, ranks: int, on_node: int | None = None) -> Sweep:
     on a node. One for this machine (`Sweep.ranks`, those of a node) has its steps and what they
     call alone."""
     raw = on_all_ranks(base.content)
-    raw["benchmarks"] = [block for block in raw["benchmarks"] if _has_law(
-        raw, block, ranks, only_steps=base.ranks is not None)]
+    raw["benchmarks"] = [block for block in raw["benchmarks"] if any(
+        planned_fact(case, StepDemand) and not (base.ranks and planned_fact(case, IsolatedCall))
+        for case in cases_of({**raw, "benchmarks": [block]}, ranks))]
     on_node = base.ranks or on_node or raw.get("hardware", {}).get("num_devices")
     if on_node is None:
         raise UsageError("how many ranks does a node have? Give --ranks N (N >= "
@@ -105,9 +106,34 @@ def next_ranks(counts: Sequence[int], ranks: int) -> tuple[int, ...]:
                 (ranks,))
 
 
-def _has_law(raw: Mapping[str, Any], block: Any, ranks: int, *, only_steps: bool) -> bool:
-    return any(planned_fact(case, StepDemand) and not (only_steps and planned_fact(
-        case, IsolatedCall)) for case in cases_of({**raw, "benchmarks": [block]}, ranks))
+def blocks_with(
+    labels: Collection[str], raw: Mapping[str, Any], ranks: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield the blocks of a sweep that have cases of these labels, with those values of their axes,
+    but not their names, which others may have."""
+    def has(block: Mapping[str, Any]) -> bool:
+        try:
+            return any(case.label in labels for case in cases_of(
+                {**raw, "benchmarks": [block]}, ranks))
+        except ConfigError:  # of a list that is one value
+            return False
+    blocks = ({name: value for name, value in block.items() if name != "name"}
+              for block in raw["benchmarks"])
+    yield from (_narrowed(block, has) for block in blocks if has(block))
+
+
+def _narrowed(value: Any, has: Callable[[Any], bool]) -> Any:
+    """Return a part of a block with what of its lists, or strategies, has wanted cases."""
+    if isinstance(value, list):
+        kept = [one for one in value if has([one])] or value
+        return [_narrowed(one, lambda new: has([new])) for one in kept]
+    for name in value if isinstance(value, dict) else ():
+        def within(new: Any, name: str = name, around: Any = value) -> bool:
+            return has({**around, name: new})
+        every = value[name]
+        value = {**value, name: _narrowed({key: own for key, own in every.items() if within(
+            {key: own})} if name == "strategies" else every, within)}
+    return value
 
 
 def on_all_ranks(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.prediction import present
 from hpcbench.prediction.charts import MOST_CASES, charts, ranks_along
+from hpcbench.prediction.commands.predict import numbers_of_ranks
 from hpcbench.prediction.laws import ALGORITHMS, CallLaw, Points
 from hpcbench.prediction.measured import planned_fact
 from hpcbench.prediction.predict import (
@@ -669,8 +670,10 @@ def test_the_command_predicts_from_files(tmp_path: Path) -> None:
     shown = hpcbench("predict", *paths, "--world-size", "16", "--plot", str(tmp_path / "p.png"))
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "17 of 17 cases predicted" in shown.stdout
+    after = hpcbench("predict", *paths, "--world-size", "16", "--next", str(tmp_path / "n.yaml"))
+    assert f"hpcbench plan {tmp_path / 'n.yaml'}" in " ".join(after.stdout.split())
     assert {one.name for one in tmp_path.glob("p*")} == {"p.png", "p.txt", "p-2.png", "p-2.txt"}
-    for bad in (["--world-size", "x"], ["--world-size", "8", "--plot", "p.jpeg"],
+    for bad in (["--world-size", "8..4"], ["--world-size", "8", "--plot", "p.jpeg"],
                 ["--world-size", "8", "--traffic", "t", "--model", "gpt2"],
                 ["--world-size", "8", "--case", "nothing"]):
         assert hpcbench("predict", *paths, *bad).returncode == 2
@@ -714,6 +717,18 @@ def test_where_nothing_is_predicted_nothing_is_drawn(stored: list[str], tmp_path
     assert done.returncode == 0
     assert not [*tmp_path.iterdir()]
     assert [note for note in json.loads(done.stdout)["notes"] if str(tmp_path) in note]
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("8..4096", [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]), ("96, 8..16", [8, 16, 96]),
+    ("6..20", [6, 8, 16, 20]), ("8..8,8", [8]), *((text, None) for text in (
+        "8..4", "8..", "..8", "0..8", "1..1000000", "8..9..10", "8,,9", "", "8.. -9", "9" * 5000))])
+def test_numbers_of_ranks_are_ranges_too(text: str, wanted: list[int] | None) -> None:
+    if wanted:
+        assert numbers_of_ranks(text) == wanted
+        return
+    with pytest.raises(UsageError, match=r"--world-size .*8\.\.64"):
+        numbers_of_ranks(text)
 
 
 def test_a_price_is_not_for_recorded_calls(stored: list[str]) -> None:
@@ -766,6 +781,28 @@ def test_runs_that_give_several_blocks_one_name_have_a_next_sweep() -> None:
         for n, own in zip((2, 4, 8), sizes, strict=True)]
     made = next_sweep(sweeps_of(runs), predicted(runs, [32]).cases)
     assert [len(block["size"]) for block in made.content["benchmarks"]] == [5, 3]
+
+
+def test_the_next_sweep_has_the_chosen_cases_alone() -> None:
+    block = {**SWEEP["benchmarks"][1], "strategies": {
+        "data": [{"bucket_mb": [1, 25]}, {"balance": ["dynamic"]}], "fsdp": {}}}
+    runs = on(2, 4, 8, sweep={"benchmarks": [SWEEP["benchmarks"][0], block]})
+    sweeps = sweeps_of(runs)
+    calls = next_sweep(sweeps, predicted(runs, [32], ["all_reduce", "65536B"]).cases)
+    assert [(one["collective"], one["size"]) for one in calls.content["benchmarks"]] == [
+        (["all_reduce"], [65536])]
+    steps = next_sweep(sweeps, predicted(runs, [32], ["data", "bucket_mb=1 "]).cases)
+    assert steps.content["benchmarks"][0]["strategies"] == {"data": [{"bucket_mb": [1]}]}
+
+
+def test_planned_cases_that_cannot_run_are_refused_with_the_reason() -> None:
+    sweep = {"benchmarks": [SWEEP["benchmarks"][0], {
+        **SWEEP["benchmarks"][1], "strategies": {"data": {}, "hybrid": {"tp": 3}}}]}
+    found = predict([check_config(sweep, "wanted")], on(2, 4, 8), [6, 16])
+    hybrid = [one for one in found.cases if "hybrid" in one.label and one.ranks == 16]
+    assert "3" in hybrid[0].refused
+    with pytest.raises(UsageError, match="3"):
+        predict([check_config(sweep, "wanted")], on(2, 4, 8), [6, 16], ["hybrid"]).on([16])
 
 
 def test_calls_are_measured_in_the_dtype_of_their_steps() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -12,8 +12,6 @@ from hpcbench.commands import flags
 from hpcbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from hpcbench.answers.answer import Run
-    from hpcbench.config.schema import Config
     from hpcbench.prediction.predict import Predictions
     from hpcbench.texts import Verbosity
 
@@ -22,7 +20,7 @@ def predict(
     files: Annotated[list[Path], typer.Argument(
         metavar="RESULTS...", help="results.h5 or its folder; runs on several numbers of ranks.")],
     world_size: Annotated[str, typer.Option(
-        "--world-size", metavar="N[,N...]", help="Numbers of ranks to predict for.")],
+        "--world-size", metavar="N[..N],...", help="Numbers of ranks; 8..64: by powers of two.")],
     on_node: Annotated[Optional[int], typer.Option(
         "--ranks-per-node", min=1, max=flags.MOST_RANKS, metavar="N",
         help="Ranks of a node; default: as many as were measured on one.")] = None,
@@ -41,8 +39,7 @@ def predict(
     traffic: Annotated[Optional[Path], typer.Option(
         "--traffic", metavar="FILE", rich_help_panel=flags.CASES,
         help="Predict a job's recorded calls instead.")] = None,
-    price: flags.PriceOption = None,
-    plot: Annotated[Optional[Path], typer.Option(
+    price: flags.PriceOption = None, plot: Annotated[Optional[Path], typer.Option(
         "--plot", metavar="FILE", callback=flags.in_folder,
         help="Also draw times and their parts over ranks (PNG, SVG or PDF).")] = None,
     after: Annotated[Optional[Path], typer.Option(
@@ -55,26 +52,27 @@ def predict(
     """Predict times on other numbers of ranks, with intervals.
 
     Examples:
-        hpcbench predict results/2 results/4 results/8 --world-size 64
-        hpcbench predict results/* --world-size 64,512 --case "gpt2 fsdp" --json"""
+        hpcbench predict results/* --world-size 8..512 --case "gpt2 fsdp" --json"""
     from hpcbench.gen_config import write_sweep
     from hpcbench.operations.traffic import read_traffic
     from hpcbench.prediction import charts
     from hpcbench.prediction import predict as laws
     from hpcbench.report.answer_lines import opened
 
-    verbosity, ranks = flags.verbosity_of(verbose, quiet), _numbers(world_size)
+    verbosity, ranks = flags.verbosity_of(verbose, quiet), numbers_of_ranks(world_size)
     if traffic and (sweep or model or strategy or only or after or price is not None):
         raise UsageError("--traffic: leave --price and the options of cases away")
     _check_targets(after, plot, force=force)
     verbosity.details([f"reads {path.absolute()}" for path in files])
     with opened(files) as runs, verbosity.stage("laws"):
-        sweeps = [] if traffic else _sweeps(runs, sweep, model, strategy)
+        names = {key: given for key, given in (("model", model), ("strategy", strategy)) if given}
+        sweeps = [] if traffic else laws.sweeps_of(runs, names, sweep)
         every = [*ranks, *(charts.ranks_along(runs, ranks) if plot else ())]
         found = laws.predict_recorded(read_traffic(traffic), runs, every, on_node) if traffic else (
             laws.predict(sweeps, runs, every, only or (), price=price, on_node=on_node))
         if after:
-            write_sweep(laws.next_sweep(sweeps, found.on(ranks).cases), after, force=force)
+            found = found.noting(write_sweep(laws.next_sweep(sweeps, found.on(ranks).cases), after,
+                                             force=force))
         if plot:
             found = charts.draw(found, ranks, runs, plot)
     _print(found.on(ranks), verbosity, as_json=as_json)
@@ -100,28 +98,21 @@ def _print(found: Predictions, verbosity: Verbosity, *, as_json: bool) -> None:
     if as_json:
         print_document(present.plain(found))
         return
-    table, quiet = present.table(found), verbosity.is_quiet
-    lines = [table] if table and not quiet else []
-    told = [] if quiet else [Sentence(text) for text in present.sentences(found)]
-    print_lines([*lines, *told, Sentence(present.result(found), style="bold")],
+    table = present.table(found)
+    lines = [] if verbosity.is_quiet else [*([table] if table else ()), *(
+        Sentence(text) for text in present.sentences(found))]
+    print_lines([*lines, Sentence(present.result(found), style="bold")],
                 whole=verbosity.is_verbose)
 
 
-def _sweeps(
-    runs: Sequence[Run], sweep: Path | None, model: list[str] | None, strategy: list[str] | None,
-) -> list[Config]:
-    """Return the sweeps to predict, with the named models and strategies. Raises ConfigError."""
-    from hpcbench.config.load import load_config
-    from hpcbench.prediction.predict import sweeps_of
-
-    names = {key: given for key, given in (("model", model), ("strategy", strategy)) if given}
-    return [load_config(sweep, [*names.items()])] if sweep else sweeps_of(runs, names)
-
-
-def _numbers(text: str) -> list[int]:
-    """Return the numbers in ``8,64``. Raises UsageError."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= flags.MOST_RANKS for part in parts):
-        raise UsageError(f"--world-size {text}: write numbers of ranks from 1 to "
-                         f"{flags.MOST_RANKS}, separated by commas, as 64,512")
-    return sorted({int(part) for part in parts})
+def numbers_of_ranks(text: str) -> list[int]:
+    """Return the numbers in ``96,8..64``: ends, and powers of two between. Raises UsageError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*(\d{1,6})(?:\.\.(\d{1,6}))?\s*", part, re.ASCII)
+        low, high = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
+        if not 1 <= low <= high <= flags.MOST_RANKS:
+            raise UsageError(f"--world-size {text}: write numbers of ranks from 1 to "
+                             f"{flags.MOST_RANKS}, or ranges of them, as 96,8..64")
+        found |= {low, high, *(1 << at for at in range(low.bit_length(), high.bit_length()))}
+    return sorted(found)
