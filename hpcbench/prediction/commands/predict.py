@@ -52,6 +52,7 @@ def predict(
     """Predict times on other numbers of ranks, with intervals.
 
     Examples:
+        hpcbench predict results/2 results/4 results/8 --world-size 64
         hpcbench predict results/* --world-size 8..512 --case "gpt2 fsdp" --json"""
     from hpcbench.gen_config import write_sweep
     from hpcbench.operations.traffic import read_traffic
@@ -73,8 +74,7 @@ def predict(
         if after:
             found = found.noting(write_sweep(laws.next_sweep(sweeps, found.on(ranks).cases), after,
                                              force=force))
-        if plot:
-            found = charts.draw(found, ranks, runs, plot)
+        found = charts.draw(found, ranks, runs, plot) if plot else found
     _print(found.on(ranks), verbosity, as_json=as_json)
 
 
