@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.any_model import ResNetShape, resnet_kept_bytes, running_bytes
@@ -210,4 +209,3 @@ def test_calls_and_what_is_held() -> None:
             memory = moments(work, stage)[-1]
             assert (told["parameters"], told["gradients"], told["optimizer_state"]) == (
                 memory.parameters, memory.gradients, memory.optimizer), work
-    dist.destroy_process_group()

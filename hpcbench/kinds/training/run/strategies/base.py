@@ -147,7 +147,7 @@ class ApartOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             own.grad = None
             self.state[parameter] = dict(self.inner.state[own])
             weight = local(parameter)
-            if weight.data_ptr() != own.data_ptr():
+            if (weight.dtype, weight.device) != (own.dtype, own.device):
                 weight.copy_(own)
                 self.state[parameter]["weight"] = own
 

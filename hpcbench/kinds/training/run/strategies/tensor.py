@@ -49,7 +49,8 @@ class Divider:
         self._by_tokens = mesh is not None and layout.by_tokens
         self._by_words = mesh is not None and layout.by_words
         self._compiles = spec.compile
-        self._kv_heads, self._copies = spec.kv_heads, spec.tp // spec.kv_heads
+        self._kv_heads = max(spec.kv_heads, 1)  # a ResNet has none
+        self._copies = spec.tp // self._kv_heads
 
     def divide(self, part: nn.Module) -> None:
         """Divide the parameters of an embedding, a block or a head."""
