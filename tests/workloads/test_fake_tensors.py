@@ -76,6 +76,7 @@ def test_fake_steps_call_and_hold_what_real_ones_do(strategy: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)  # hybrid has dozens of works, moe too
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
 @pytest.mark.parametrize("strategy", [spec.name for spec in strategies()])
 def test_so_they_do_with_all_options(strategy: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -27,10 +28,12 @@ from hpcbench.kinds.training.run.strategies.replica import Fsdp, Sharder
 from hpcbench.operations.place import Place
 
 _TOKENS = 2  # the dimension of queries, keys and values (samples, heads, tokens, head_dim)
-_KERNELS = {"cpu": "_scaled_dot_product_flash_attention_for_cpu",
-            "cuda": "_scaled_dot_product_flash_attention"}
-"""Fused attention that returns the logarithm of the sum of exponentials, too; with ``_backward``
-the name of its gradient."""
+_KERNELS = MappingProxyType({
+    "cpu": (torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default),
+    "cuda": (torch.ops.aten._scaled_dot_product_flash_attention.default,
+             torch.ops.aten._scaled_dot_product_flash_attention_backward.default)})
+"""Fused attention that returns the logarithm of the sum of exponentials, too, and its gradient."""
 _OF_BACKWARD = ("cum_seq_q", "cum_seq_k", "max_q", "max_k", "philox_seed", "philox_offset")
 """What else the kernel of CUDA returns, and its gradient takes."""
 
@@ -53,7 +56,7 @@ class Ring(torch.autograd.Function):  # type: ignore[misc]
     ) -> torch.Tensor:
         with _as_stated(path) as templates:
             out, logsumexp, *rest = templates._templated_ring_attention(
-                path.group, _TOKENS, _kernel(q), query=q, key=k, value=v,
+                path.group, _TOKENS, _kernels(q)[0], query=q, key=k, value=v,
                 is_causal=path.causal, dropout_p=0.0)
         ctx.save_for_backward(q, k, v, out, logsumexp)
         ctx.path, ctx.rest = path, dict(zip(_OF_BACKWARD, rest, strict=False))
@@ -64,20 +67,20 @@ class Ring(torch.autograd.Function):  # type: ignore[misc]
         q, k, v, out, logsumexp = ctx.saved_tensors
         with _as_stated(ctx.path) as templates:
             of_q, of_k, of_v, *_ = templates._templated_ring_attention_backward(
-                ctx.path.group, _TOKENS, _kernel(q, "_backward"), grad_out=gradient,
+                ctx.path.group, _TOKENS, _kernels(q)[1], grad_out=gradient,
                 grad_out_name="grad_out", query=q, key=k, value=v, out=out, logsumexp=logsumexp,
                 is_causal=ctx.path.causal, dropout_p=0.0, **ctx.rest)
         return of_q, of_k, of_v, None
 
 
-def _kernel(q: torch.Tensor, end: str = "") -> Any:
-    """Return the kernel of a tensor's device. Raises CaseError where there is none."""
+def _kernels(q: torch.Tensor) -> tuple[Any, Any]:
+    """Return the two kernels of a tensor's device. Raises CaseError where there are none."""
     device = q.device.type
     if device not in _KERNELS or (device == "cuda" and q.dtype not in (
             torch.bfloat16, torch.float16)):
         raise CaseError(f"a ring has no attention of {q.dtype} on {device}: take dtype bf16, or "
                         "attention ulysses")
-    return getattr(torch.ops.aten, _KERNELS[device] + end).default
+    return _KERNELS[device]
 
 
 @contextlib.contextmanager
