@@ -33,7 +33,6 @@ from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, PRECISE, Comparison
 from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.hypothesis_tests import passes_to_use
 from hpcbench.statistics.order import Interval
 from hpcbench.units import digits, format_seconds, grouped, in_launches, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
@@ -55,7 +54,7 @@ class RankComparison:
         explained: the share of the delay that arises in the phase with most of it.
         is_clear: whether the rank is named.
         faults: what was injected on purpose.
-        n_launches, passes: what the comparison is of.
+        n_launches: what the comparison is of.
         shortest_wait: the share of the samples in which the rank has the shortest call, as a rank
             has that all wait for; no clock is in it. None where another rank has it more often, or
             for a delay in another phase than before the call."""
@@ -75,7 +74,6 @@ class RankComparison:
     is_clear: bool
     faults: tuple[str, ...] = ()
     n_launches: int = 1
-    passes: int = 1
     shortest_wait: float | None = None
 
     @property
@@ -142,7 +140,7 @@ def _look(run: Run, item: CaseResult, late: Lateness, tested: Comparison) -> Ran
         behind.map(lambda value: max(0.0, call_s - value)),
         late.phase if explained >= EXPLAINS else "", explained, tested.is_clear,
         tuple(run.results.run.faults), item.timing.n_launches,
-        len(item.timing.pass_medians_s), item.timing.quickest_share if quickest else None)
+        item.timing.quickest_share if quickest else None)
 
 
 def _answers(
@@ -213,7 +211,7 @@ def _unknown(
         yield Answer(CANNOT_TELL, f"stragglers: cannot tell in {most.label} {more}(noise hides "
                      f"delays up to {three_digits(100 * most.most_share)} % of its time)",
                      (f"their intervals reach over {100 * PRECISE:.0f} % of a call", *evidence),
-                     remedy=passes_to_use(most.share, most.passes, PRECISE))
+                     remedy="use more passes")
     if reasons:
         texts = [f"{reason} ({plural(count, 'check')})" for reason, count in reasons.most_common()]
         yield Answer(CANNOT_TELL, f"stragglers: not enough data: {texts[0]}",

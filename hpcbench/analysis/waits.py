@@ -38,8 +38,7 @@ from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.kind_facts import EXCHANGE, RankWork, Variation, Waiting
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.hypothesis_tests import MIN_PASSES, find_slowest, holm, passes_to_use
-from hpcbench.statistics.order import Interval
+from hpcbench.statistics.hypothesis_tests import MIN_PASSES, find_slowest, holm
 from hpcbench.units import digits, grouped, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Range, Row, Show, Table, cell_text
@@ -69,7 +68,7 @@ class Cause:
         excess_s: how much longer it takes; ``low_s`` to ``high_s`` is the 99 % interval.
         share: ``excess_s`` over the time of the next slowest; ``high_share`` is ``high_s`` over it.
         explains: the share of the rank's delay that it explains.
-        chance: how likely equal ones differ so much; in so many ``passes``.
+        chance: how likely equal ones differ so much.
         is_clear: whether it is named."""
 
     path: str
@@ -85,7 +84,6 @@ class Cause:
     explains: float
     chance: float
     high_share: float
-    passes: int
     is_clear: bool = False
 
 
@@ -225,8 +223,7 @@ def _slowest(times_s: Times) -> Cause:
     slowest = find_slowest(times_s, LEAST * float(np.median(times_s)))
     next_s = float(times_s[slowest.next_row].mean())
     return Cause("", "", "", slowest.row, "", 0, slowest.apart_s, slowest.low_s, slowest.high_s,
-                 slowest.apart_s / next_s, 1.0, slowest.chance, slowest.high_s / next_s,
-                 times_s.shape[1])
+                 slowest.apart_s / next_s, 1.0, slowest.chance, slowest.high_s / next_s)
 
 
 _TO_DO = {
@@ -270,13 +267,9 @@ def _no_cause(causes: Sequence[Cause]) -> Iterator[Answer]:
         yield Answer(NONE, f"slow compute or link: none ({plural(len(seen), 'check')}; at most "
                      f"{digits(100 * seen[0].high_share, 2)} % slower)", (_widest(seen[0]),))
     if blind := widest[:len(widest) - len(seen)]:
-        first = blind[0]
-        times = Interval(first.excess_s, first.low_s, first.high_s)
         yield Answer(CANNOT_TELL, f"slow compute or link: {plural(len(blind), 'check')} too noisy, "
-                     f"up to {three_digits(100 * first.high_share)} %", (_widest(first),),
-                     remedy=passes_to_use(times.map(
-                         lambda time_s: time_s / first.high_s * first.high_share),
-                         first.passes, MOST_UNSEEN))
+                     f"up to {three_digits(100 * blind[0].high_share)} %",
+                     (_widest(blind[0]),), remedy="use more passes")
 
 
 def _widest(one: Cause) -> str:

@@ -409,14 +409,6 @@ def pairs_wanted(shift: Interval, n: int, room: float, chance: float) -> int | N
     return None
 
 
-def passes_to_use(shift: Interval, n: int, precise: float) -> str:
-    """Return how many passes, after ``n``, would probably show a change, or that it is at most
-    ``precise``: ``use 30 passes``."""
-    change = abs(shift.value)
-    wanted = pairs_wanted(shift, n, max(change, precise - change), 1.0)
-    return f"use {wanted or f'over {MOST_PASSES}'} passes"
-
-
 def _shifts(rows: Times, weights: Values, independent: bool) -> Iterator[Shift]:
     n = rows.shape[1]
     if n == 1:

@@ -126,10 +126,9 @@ def test_what_intervals_do_not_exclude_is_no_all_clear() -> None:
     (little,) = stalled_answers([replace(STALL, low=0.01, high=0.1, is_clear=False)])
     (much,) = stalled_answers([replace(STALL, low=0.01, high=0.5, is_clear=False)])
     assert (little.certainty, much.certainty) == (NONE, CANNOT_TELL)
-    cause = Cause("FILE", "x", COMPUTE, 3, "", 1, 1e-3, -1e-3, 3e-3, 0.1, 1.0, 1.0, 0.15, 3)
+    cause = Cause("FILE", "x", COMPUTE, 3, "", 1, 1e-3, -1e-3, 3e-3, 0.1, 1.0, 1.0, 0.15)
     found = [*cause_answers([cause, replace(cause, high_share=0.5)])]
     assert [one.certainty for one in found] == [NONE, CANNOT_TELL]
-    assert found[1].remedy == "use 5 passes"
     both_vary = replace(STALL, variation=Variation(2.0, 2.0, 0.5, 1.0, is_high=False))
     assert [one.certainty for one in stalled_answers([both_vary])][1:] == [CANNOT_TELL]
 
@@ -155,7 +154,7 @@ def test_what_stamps_do_not_hold_is_stated() -> None:
 
 def test_each_cause_has_its_words() -> None:
     cause = Cause("FILE", "x", COMPUTE, 3, "stage", 1, 1e-3, 0.9e-3, 1.1e-3, 0.1, 1.0, 0.0, 0.11,
-                  3, True)
+                  True)
     said = [answer.sentence for answer in cause_answers(
         [cause, replace(cause, cause=LINK), replace(cause, cause=WORK, ranks=3)])]
     assert "slow compute: rank 3, against ranks of the same stage" in said[0]

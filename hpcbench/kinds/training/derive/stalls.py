@@ -24,7 +24,7 @@ from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, PRECISE, Comparison
 from hpcbench.reduce.metric import Values
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
-from hpcbench.statistics.hypothesis_tests import medians_by_pass, passes_to_use
+from hpcbench.statistics.hypothesis_tests import MOST_PASSES, medians_by_pass, pairs_wanted
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import Interval
 from hpcbench.trace.schema import ARRIVAL
@@ -219,8 +219,9 @@ def _hidden(last: LastRank, passes: int) -> str:
     shares = last.behind_s.map(lambda end_s: end_s / behind_s * share if behind_s > 0 else 0.0)
     if shares.ends[1] <= PRECISE:
         return ""
+    wanted = pairs_wanted(shares, passes, max(share, PRECISE - share), 1.0)
     return (f"noise hides delays up to {three_digits(100 * shares.ends[1])} % of the step; "
-            f"{passes_to_use(shares, passes, PRECISE)}")
+            f"use {wanted or f'over {MOST_PASSES}'} passes")
 
 
 def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:
