@@ -18,7 +18,7 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "outside_texts", "main_job", "interruption", "storage", "gpu_machines", "resume", "profiling",
     "suite", "faults", "check_folders", "own_disks", "plugin_jax", "plugin_trainers",
     "reported_commands", "training",
-    "pairs_run", "primitive_compiled", "start_faults", "primitives", "hardware",
+    "primitive_compiled", "start_faults", "primitives", "hardware",
     "gen_config_job", "protocol", "compat_programs", "primitive_overlap",
     "missing_ranks", "telemetry", "validate", "clock_sync", "mpi_backend",
     "training_balance", "training_communication",

@@ -23,8 +23,8 @@ _OF_LIBRARIES = ("torch.", "concurrent.", "tqdm.", "hpcbench.")
 """Modules whose threads are no case's: torch.compile's wait for work, ours watch the process."""
 _TASKS = Path("/proc/self/task")
 _FILES, _MANY = Path("/proc/self/fd"), 256
-"""Fewer open files more are a library's own: torch's DTensor keeps meshes, and of each group that
-gloo opened for one 4 files. New workers begin without before they reach a limit of the process."""
+"""Fewer open files more are a library's own: DTensor keeps meshes whose groups were closed,
+with a few files each (findings/dtensor_keeps_closed_groups.sh). A new worker begins without."""
 _SIGNALS = sorted({*signal.Signals} - {signal.SIGKILL, signal.SIGSTOP})
 _LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
 _MODULES = (torch, dist)

@@ -106,9 +106,7 @@ def next_ranks(counts: Sequence[int], ranks: int) -> tuple[int, ...]:
                 (ranks,))
 
 
-def blocks_with(
-    labels: Collection[str], raw: Mapping[str, Any], ranks: int,
-) -> Iterator[dict[str, Any]]:
+def blocks_with(labels: Collection[str], raw: Mapping[str, Any], ranks: int) -> Iterator[Any]:
     """Yield the blocks of a sweep that have cases of these labels, with those values of their axes,
     but not their names, which others may have."""
     def has(block: Mapping[str, Any]) -> bool:
@@ -128,12 +126,15 @@ def _narrowed(value: Any, has: Callable[[Any], bool]) -> Any:
         kept = [one for one in value if has([one])] or value
         return [_narrowed(one, lambda new: has([new])) for one in kept]
     for name in value if isinstance(value, dict) else ():
-        def within(new: Any, name: str = name, around: Any = value) -> bool:
-            return has({**around, name: new})
-        every = value[name]
-        value = {**value, name: _narrowed({key: own for key, own in every.items() if within(
-            {key: own})} if name == "strategies" else every, within)}
+        own, within = value[name], _within(value, name, has)
+        value = {**value, name: {  # each strategy alone: another's cases are none of its
+            one: _narrowed(own[one], _within({}, one, within)) for one in own
+            if within({one: own[one]})} if name == "strategies" else _narrowed(own, within)}
     return value
+
+
+def _within(around: Mapping[str, Any], name: str, has: Callable[[Any], bool]) -> Callable[..., Any]:
+    return lambda new: has({**around, name: new})
 
 
 def on_all_ranks(config: Mapping[str, Any]) -> dict[str, Any]:

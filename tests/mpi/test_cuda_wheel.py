@@ -48,7 +48,7 @@ def test_the_facts_are_those_that_are_stored(cuda_python: Path) -> None:
 
 def test_a_template_has_one_thread_and_its_forks_can_use_cuda(cuda_python: Path) -> None:
     told = json.loads(output_of(cuda_python, "tests/mpi/on_cuda_wheel.py", "kinds"))
-    assert {"collective", "function", "training"} <= told.keys()
+    assert {"collective", "hardware", "memory", "primitive", "training"} <= told.keys()
     assert told == dict.fromkeys(told, [1, False, False])
 
 
@@ -93,7 +93,7 @@ def test_a_driver_that_crashes_fails_what_needs_a_gpu(cuda_python: Path, tmp_pat
              "size": "4KiB", "device": device} for device in ("cuda", "cpu")]}).check(1)
     found = read(job.folder).results.cases
     assert [case.status for case in found] == ["failed"] * 2 + ["ok"] * 2
-    assert all("ended by signal 6 (SIGABRT)" in case.reason for case in found[:2])
+    assert all("CUDA probe ended by signal 6 (SIGABRT)" in case.reason for case in found[:2])
     mpirun.assert_no_orphans()
 
 

@@ -124,6 +124,7 @@ def test_any_bytes_are_one_line(tmp_path: Path, content: bytes) -> None:
     ({"architectures": ["Qwen3ForSequenceClassification"]}, "architectures"),
     ({"architectures": ["Qwen3ForCausalLM", "Qwen3ForTokenClassification"]}, "architectures"),
     ({"architectures": "Qwen3Model"}, "architectures"), ({"architectures": [3]}, "architectures"),
+    ({"architectures": False}, "architectures"),
     ({"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 64}}, "factor"),
     ({"rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2}}, "rope_theta")])
 def test_the_field_that_is_wrong_is_named(

@@ -793,6 +793,11 @@ def test_the_next_sweep_has_the_chosen_cases_alone() -> None:
         (["all_reduce"], [65536])]
     steps = next_sweep(sweeps, predicted(runs, [32], ["data", "bucket_mb=1 "]).cases)
     assert steps.content["benchmarks"][0]["strategies"] == {"data": [{"bucket_mb": [1]}]}
+    block["strategies"] = {name: {"bucket_mb": [1, 25]} for name in ("data", "zero1")}
+    runs = on(2, 4, 8, sweep={"benchmarks": [SWEEP["benchmarks"][0], block]})
+    both = next_sweep(sweeps_of(runs), predicted(runs, [32], ["bucket_mb=1 "]).cases)
+    assert both.content["benchmarks"][0]["strategies"] == {
+        name: [{"bucket_mb": [1]}] for name in ("data", "zero1")}
 
 
 def test_planned_cases_that_cannot_run_are_refused_with_the_reason() -> None:

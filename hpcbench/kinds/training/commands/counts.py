@@ -139,7 +139,7 @@ def _transformer(name: str, seq_length: int | None) -> ModelShape:
 
     shape = _shape(name, seq_length)
     if not isinstance(shape, ModelShape):
-        raise UsageError(f"{name}: takes images, not tokens")
+        raise UsageError(f"{name} takes images, not tokens")
     return shape
 
 

@@ -178,11 +178,12 @@ class _Fields:
 
     def heads(self, name: str) -> None:
         """Refuse classes without logits of each token: others have other parameters."""
-        value = self._data.get(name) or []
-        if not isinstance(value, list) or not all(
-                isinstance(one, str) and one.endswith(_HEADS) for one in value):
-            raise self._bad(name, value, f"a class whose name ends with {' or '.join(_HEADS)}: "
-                            "only logits of each token are counted; without the field they are")
+        value = self._value(name, [])
+        classes = value if isinstance(value, list) else [value]
+        for one in classes:
+            if not isinstance(one, str) or not one.endswith(_HEADS):
+                raise self._bad(name, one, "a class of which logits of each token are counted "
+                                f"({', '.join(_HEADS)}); remove the field for those")
 
     def note(self, name: str, *values: object) -> None:
         """Note other values than these, the first of which is that of a file without the field;
@@ -368,7 +369,7 @@ def _bert(fields: _Fields) -> ModelShape:
     fields.only("add_cross_attention", False)
     fields.note("position_embedding_type", "absolute", None)
     fields.note("hidden_act", "gelu", "gelu_python")  # which the head has, too
-    fields.note("is_decoder", False)
+    fields.note("is_decoder", False, None)
     return _plain(fields, "bert", eps=1e-12, tied=True)
 
 

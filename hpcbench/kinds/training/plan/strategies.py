@@ -272,7 +272,8 @@ def _of_hybrid(ranks: int, options: Mapping[str, Option]) -> spec.Degrees | str:
     tp, pp, cp = int(options["tp"]), int(options["pp"]), int(options["cp"])
     parts = f"tp={tp} x pp={pp}" + f" x cp={cp}" * (cp > 1)
     if ranks % (tp * pp * cp):
-        fitting = [one for one in divisors(ranks) if ranks % (tp * pp * one) == 0]
+        fitting = [one for one in divisors(ranks) if ranks % (tp * pp * one) == 0 and (
+            1 < tp * pp < ranks or min(tp, pp) > 1)]
         return (f"{plural(ranks, 'rank')} cannot be divided evenly into replicas of {parts}"
                 f"{spec.nearest('cp', cp, fitting) if cp > 1 else ''}")
     degrees = spec.Degrees(dp=ranks // (tp * pp * cp), tp=tp, pp=pp, cp=cp)
